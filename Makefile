@@ -1,0 +1,101 @@
+# Everything a developer runs. `make help` lists the targets; scripts live in hack/.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -o errexit -o nounset -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+OUTPUT := _output
+GO ?= go
+# Packages tested at once. Two suit a machine with two cores.
+TEST_PARALLEL ?= 2
+# Time limit of one test package.
+UNIT_TIMEOUT ?= 10m
+INTEGRATION_TIMEOUT ?= 20m
+E2E_TIMEOUT ?= 30m
+# More arguments for `go test`, for example TEST_ARGS='-run TestWatch -v'.
+TEST_ARGS ?=
+# Arguments of annex-apiserver for `make run`.
+ARGS ?=
+IMAGE ?= annex-apiserver:dev
+
+##@ General
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build and run
+
+.PHONY: build
+build: ## Build annex-apiserver into _output/bin.
+	$(GO) build -o $(OUTPUT)/bin/ ./cmd/...
+
+.PHONY: kubernetes
+kubernetes: ## Build kube-apiserver, kube-controller-manager, kubectl and etcd from their modules.
+	@hack/build-kubernetes.sh
+
+.PHONY: run
+run: build ## Start annex alone with sample objects and keep serving until Ctrl-C.
+	@hack/run.sh $(ARGS)
+
+.PHONY: image
+image: ## Build the container image (needs docker).
+	docker build --tag $(IMAGE) .
+
+##@ Test
+
+.PHONY: test
+test: test-unit test-integration test-e2e ## Run unit, integration and end-to-end tests.
+
+.PHONY: test-unit
+test-unit: ## Run the tests beside the code, with the race detector.
+	$(GO) test -race -p $(TEST_PARALLEL) -timeout $(UNIT_TIMEOUT) $(TEST_ARGS) ./pkg/... ./cmd/... ./hack/...
+
+.PHONY: test-integration
+test-integration: ## Run annex inside the test process against real etcd, with the race detector.
+	$(GO) test -race -p $(TEST_PARALLEL) -timeout $(INTEGRATION_TIMEOUT) $(TEST_ARGS) ./test/integration/...
+
+# Every other package below test/. They start built programs, which the test cache does not
+# see, hence -count=1; and each starts whole control planes, hence one at a time.
+.PHONY: test-e2e
+test-e2e: build kubernetes ## Run annex behind a real kube-apiserver, as processes.
+	@packages=$$($(GO) list ./test/... | grep --invert-match --extended-regexp '/test/integration(/|$$)'); \
+	echo "$(GO) test -count=1 -p 1 -timeout $(E2E_TIMEOUT) $(TEST_ARGS) <packages below test/>"; \
+	$(GO) test -count=1 -p 1 -timeout $(E2E_TIMEOUT) $(TEST_ARGS) $${packages}
+
+.PHONY: test-conformance
+test-conformance: build kubernetes ## Run upstream's CustomResourceDefinition suite against annex.
+	@hack/conformance.sh
+
+.PHONY: test-full
+test-full: export ANNEX_TEST_FULL = 1
+test-full: ## Run all tests, with the slow ones that make test leaves out (sets ANNEX_TEST_FULL=1).
+	@$(MAKE) test UNIT_TIMEOUT=30m INTEGRATION_TIMEOUT=60m E2E_TIMEOUT=120m
+	@$(MAKE) test-conformance
+
+##@ Before a commit
+
+.PHONY: generate
+generate: ## Regenerate code.
+	@hack/update-codegen.sh
+
+.PHONY: verify
+verify: ## Run every hack/verify-*.sh and list the failures.
+	@hack/verify-all.sh
+
+.PHONY: fix
+fix: ## Mend what can be mended: format, imports, lint, licence headers, go.mod.
+	@status=0; for script in hack/fix-*.sh; do echo "$${script}"; "$${script}" || status=1; done; exit $${status}
+
+##@ Clean
+
+.PHONY: clean
+clean: ## Remove built annex programs and tools, keep the Kubernetes build.
+	rm -rf $(OUTPUT)/bin $(OUTPUT)/tools $(OUTPUT)/lint
+
+.PHONY: clean-all
+clean-all: ## Remove all of _output; the Kubernetes build takes 12 minutes to come back.
+	rm -rf $(OUTPUT)
