@@ -1,0 +1,97 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeannex
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// AnnexedGroup asks annex to adopt one API group. The object's name is the
+// group. The meaning of every field is documented in the v1alpha1 package.
+type AnnexedGroup struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+
+	Spec   AnnexedGroupSpec
+	Status AnnexedGroupStatus
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// AnnexedGroupList is a list of AnnexedGroups.
+type AnnexedGroupList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+
+	Items []AnnexedGroup
+}
+
+// AnnexedGroupSpec is what the user wants for the group.
+type AnnexedGroupSpec struct {
+	// Resources is a map keyed by Resource.
+	Resources []AnnexedResourceSpec
+	// AllowProtectedGroup lifts the refusal of *.k8s.io and *.kubernetes.io groups
+	// that no kube-apiserver serves itself.
+	AllowProtectedGroup bool
+}
+
+// AnnexedResourceSpec names the indexes of one resource.
+type AnnexedResourceSpec struct {
+	// Resource is the plural name.
+	Resource string
+	// IndexLabels is a set of label keys.
+	IndexLabels []string
+	// WatchIndex is nil when watches of the resource are not dispatched by a value.
+	WatchIndex *WatchIndex
+}
+
+// WatchIndex is a union: exactly one member is set.
+type WatchIndex struct {
+	Field string
+	Label string
+}
+
+// AnnexedGroupPhase is one step of the way into annex or out of it.
+type AnnexedGroupPhase string
+
+// The phases, in the order of an adoption. The v1alpha1 package documents them.
+const (
+	PhasePending     AnnexedGroupPhase = "Pending"
+	PhasePreflight   AnnexedGroupPhase = "Preflight"
+	PhaseMirroring   AnnexedGroupPhase = "Mirroring"
+	PhaseCopying     AnnexedGroupPhase = "Copying"
+	PhaseCatchingUp  AnnexedGroupPhase = "CatchingUp"
+	PhaseFencing     AnnexedGroupPhase = "Fencing"
+	PhaseVerifying   AnnexedGroupPhase = "Verifying"
+	PhaseCuttingOver AnnexedGroupPhase = "CuttingOver"
+	PhaseUnfencing   AnnexedGroupPhase = "Unfencing"
+	PhaseAnnexed     AnnexedGroupPhase = "Annexed"
+	PhaseReleasing   AnnexedGroupPhase = "Releasing"
+	PhaseAborting    AnnexedGroupPhase = "Aborting"
+	PhaseAborted     AnnexedGroupPhase = "Aborted"
+)
+
+// AnnexedGroupStatus is what annex has done so far. Only controllers write it.
+type AnnexedGroupStatus struct {
+	Phase              AnnexedGroupPhase
+	ObservedGeneration int64
+	// Conditions is a map keyed by Type.
+	Conditions []metav1.Condition
+	// Resources is a map keyed by Resource.
+	Resources []AnnexedResourceStatus
+	// FenceDuration is nil until a fence has been lifted.
+	FenceDuration *metav1.Duration
+}
+
+// AnnexedResourceStatus counts the objects of one resource.
+type AnnexedResourceStatus struct {
+	// Resource is the plural name.
+	Resource string
+	Objects  int64
+	Bytes    int64
+	Copied   int64
+	Verified int64
+}
