@@ -1,0 +1,80 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+)
+
+func TestMetricsExposition(t *testing.T) {
+	s := newStack(t, uncached, stackOptions{})
+	createPod(t.Context(), t, s, "one")
+	createPod(t.Context(), t, s, "two")
+	if err := s.GetList(t.Context(), podPrefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, &example.PodList{}); err != nil {
+		t.Fatal(err)
+	}
+
+	registry := metrics.NewKubeRegistry()
+	if err := s.metrics.Register(registry.CustomRegister); err != nil {
+		t.Fatal(err)
+	}
+	want := `# HELP annex_storage_etcd_listed_objects_total [ALPHA] Objects returned by lists that etcd answered, by resource and by who caused them.
+# TYPE annex_storage_etcd_listed_objects_total counter
+annex_storage_etcd_listed_objects_total{caller="client",group="",resource="pods"} 2
+# HELP annex_storage_etcd_requests_total [ALPHA] Requests to etcd by resource, by who caused them and by operation.
+# TYPE annex_storage_etcd_requests_total counter
+annex_storage_etcd_requests_total{caller="client",group="",operation="create",resource="pods"} 2
+annex_storage_etcd_requests_total{caller="client",group="",operation="list",resource="pods"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMetricsRegisterTwice(t *testing.T) {
+	m := NewMetrics()
+	registry := metrics.NewKubeRegistry()
+	if err := m.Register(registry.CustomRegister); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Register(registry.CustomRegister); err == nil {
+		t.Error("got no error for the second registration")
+	}
+	if err := m.Register(metrics.NewKubeRegistry().CustomRegister); err != nil {
+		t.Errorf("registering with a second registry: %v", err)
+	}
+}
+
+func TestCountsAreKeptPerResource(t *testing.T) {
+	m := NewMetrics()
+	pods, jobs := podResource(), schema.GroupResource{Group: "batch", Resource: "jobs"}
+	m.forResource(pods).addRequest(CallerClient, OperationGet)
+	before := m.Counts(pods)
+	m.forResource(pods).addRequest(CallerClient, OperationGet)
+	m.forResource(pods).addRequest(CallerCache, OperationWatch)
+
+	want := Counts{{CallerClient, OperationGet}: 1, {CallerCache, OperationWatch}: 1}
+	if diff := cmp.Diff(want, m.Counts(pods).Sub(before)); diff != "" {
+		t.Errorf("counts since the first reading (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(Counts{}, m.Counts(jobs)); diff != "" {
+		t.Errorf("counts of the other resource (-want +got):\n%s", diff)
+	}
+}
+
+func TestNilMetricsCountNothing(t *testing.T) {
+	var m *Metrics
+	m.forResource(podResource()).addRequest(CallerClient, OperationGet)
+	if diff := cmp.Diff(Counts{}, m.Counts(podResource())); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,45 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+)
+
+// Config is what the storage of all resources of one server has in common.
+type Config struct {
+	// WatchCache puts the upstream watch cache between the decorator and etcd.
+	// Without it every request is answered by etcd.
+	WatchCache bool
+	// Metrics receives the counts of requests to etcd. The caller owns and
+	// registers it; one Metrics may serve many getters. Nil means not counted.
+	Metrics *Metrics
+}
+
+// NewRESTOptionsGetter returns a getter that answers as delegate does, except
+// that the storage of every resource is built by this package. The decorator
+// that delegate chose is replaced, so its choice for or against a watch cache
+// is too: Config.WatchCache decides.
+func NewRESTOptionsGetter(delegate generic.RESTOptionsGetter, cfg Config) generic.RESTOptionsGetter {
+	return &restOptionsGetter{delegate: delegate, config: cfg}
+}
+
+var _ generic.RESTOptionsGetter = &restOptionsGetter{}
+
+type restOptionsGetter struct {
+	delegate generic.RESTOptionsGetter
+	config   Config
+}
+
+// GetRESTOptions returns delegate's error untouched.
+func (g *restOptionsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := g.delegate.GetRESTOptions(resource, example)
+	if err != nil {
+		return generic.RESTOptions{}, err
+	}
+	options.Decorator = newDecorator(g.config)
+	return options, nil
+}
