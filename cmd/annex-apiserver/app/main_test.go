@@ -1,0 +1,64 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+)
+
+// runAsServer makes the test binary behave as annex-apiserver, so that a test
+// sees what an operator sees: the exit code and the output of a process.
+const runAsServer = "ANNEX_TEST_RUN_AS_SERVER"
+
+// refusalTimeout bounds a start that is expected to fail. An unreachable etcd alone is waited for 20 seconds.
+const refusalTimeout = 2 * time.Minute
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runAsServer) != "" {
+		os.Exit(Execute(NewServerCommand(genericapiserver.SetupSignalContext()), os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func serverCommand(ctx context.Context, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	output := &bytes.Buffer{}
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	// No cluster may be found by accident.
+	cmd.Env = append(os.Environ(), runAsServer+"=1", "KUBERNETES_SERVICE_HOST=", "KUBERNETES_SERVICE_PORT=")
+	cmd.Stdout, cmd.Stderr = output, output
+	return cmd, output
+}
+
+// runRefused runs a server that must refuse to start and returns its last line.
+func runRefused(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), refusalTimeout)
+	defer cancel()
+	cmd, output := serverCommand(ctx, args...)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Fatalf("got %v, want exit code 1; output:\n%s", err, output)
+	}
+	lines := strings.Split(strings.TrimSpace(output.String()), "\n")
+	last := lines[len(lines)-1]
+	if !strings.HasPrefix(last, "annex-apiserver: ") {
+		t.Errorf("last line is not the reason: %q", last)
+	}
+	for _, trace := range []string{"goroutine ", "panic:", "runtime error"} {
+		if strings.Contains(output.String(), trace) {
+			t.Errorf("output holds a stack trace:\n%s", output)
+		}
+	}
+	return last
+}

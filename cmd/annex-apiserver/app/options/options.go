@@ -1,0 +1,160 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package options holds the flags of annex-apiserver and turns them into the
+// configuration of a server.
+package options
+
+import (
+	"fmt"
+	"net"
+
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+)
+
+// Options are the flags of annex-apiserver.
+type Options struct {
+	ServerRun      *genericoptions.ServerRunOptions
+	Standalone     *StandaloneOptions
+	Etcd           *EtcdOptions
+	SecureServing  *genericoptions.SecureServingOptionsWithLoopback
+	Authentication *AuthenticationOptions
+	Authorization  *AuthorizationOptions
+	Audit          *genericoptions.AuditOptions
+	Features       *genericoptions.FeatureOptions
+	CoreAPI        *genericoptions.CoreAPIOptions
+	Admission      *genericoptions.AdmissionOptions
+	EgressSelector *genericoptions.EgressSelectorOptions
+	Traces         *genericoptions.TracingOptions
+	Logs           *logs.Options
+
+	// ReplicaCount is the number of annex-apiserver processes over the same etcd.
+	ReplicaCount int
+	// AlternateDNS are further names in a serving certificate that the server makes itself.
+	AlternateDNS []string
+}
+
+// NewOptions returns the default values.
+func NewOptions() *Options {
+	serving := genericoptions.NewSecureServingOptions()
+	serving.Required = true
+	serving.BindAddress = net.IPv4(127, 0, 0, 1)
+	serving.BindPort = 6443
+	// Empty means that a certificate made by the server itself stays in memory.
+	serving.ServerCert.CertDirectory = ""
+	// The usual client is a proxy that puts many requests on one connection
+	// (k8s.io/apiserver pkg/server/options/recommended.go).
+	serving.HTTP2MaxStreamsPerConnection = 1000
+
+	return &Options{
+		ServerRun:      genericoptions.NewServerRunOptions(),
+		Standalone:     NewStandaloneOptions(),
+		Etcd:           NewEtcdOptions(),
+		SecureServing:  serving.WithLoopback(),
+		Authentication: NewAuthenticationOptions(),
+		Authorization:  NewAuthorizationOptions(),
+		Audit:          genericoptions.NewAuditOptions(),
+		Features:       genericoptions.NewFeatureOptions(),
+		CoreAPI:        genericoptions.NewCoreAPIOptions(),
+		Admission:      genericoptions.NewAdmissionOptions(),
+		EgressSelector: genericoptions.NewEgressSelectorOptions(),
+		Traces:         genericoptions.NewTracingOptions(),
+		Logs:           logs.NewOptions(),
+		ReplicaCount:   1,
+	}
+}
+
+// Flags returns the flags by section.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	var sections cliflag.NamedFlagSets
+	o.Standalone.AddFlags(sections.FlagSet("standalone"))
+	o.Etcd.AddFlags(sections.FlagSet("etcd"))
+	o.SecureServing.AddFlags(sections.FlagSet("secure serving"))
+	o.Authentication.AddFlags(sections.FlagSet("authentication"))
+	o.Authorization.AddFlags(sections.FlagSet("authorization"))
+	o.CoreAPI.AddFlags(sections.FlagSet("cluster"))
+	o.Admission.AddFlags(sections.FlagSet("admission"))
+	o.Audit.AddFlags(sections.FlagSet("auditing"))
+	o.Features.AddFlags(sections.FlagSet("features"))
+	o.EgressSelector.AddFlags(sections.FlagSet("egress selector"))
+	o.Traces.AddFlags(sections.FlagSet("traces"))
+	o.ServerRun.AddUniversalFlags(sections.FlagSet("generic"))
+	logsapi.AddFlags(o.Logs, sections.FlagSet("logs"))
+
+	fs := sections.FlagSet("generic")
+	fs.IntVar(&o.ReplicaCount, "apiserver-count", o.ReplicaCount,
+		"The number of annex-apiserver processes over the same etcd. Above one, a new CustomResourceDefinition is "+
+			"reported as established five seconds later, so that every process serves it by then.")
+	fs = sections.FlagSet("secure serving")
+	fs.StringSliceVar(&o.AlternateDNS, "tls-alternate-dns-names", o.AlternateDNS,
+		"Further DNS names in the serving certificate that is generated when --tls-cert-file is not given, "+
+			"such as annex.annex-system.svc.")
+	return sections
+}
+
+// CompletedOptions can only be had from Options.Complete.
+type CompletedOptions struct {
+	*completedOptions
+}
+
+type completedOptions struct {
+	*Options
+}
+
+// Complete fills in what follows from other flags. It does no I/O.
+func (o *Options) Complete() (CompletedOptions, error) {
+	if err := o.ServerRun.Complete(); err != nil {
+		return CompletedOptions{}, err
+	}
+	if err := o.completeAdvertiseAddress(); err != nil {
+		return CompletedOptions{}, err
+	}
+	if o.Standalone.Enabled {
+		// Both need a cluster.
+		o.Features.EnablePriorityAndFairness = false
+	} else {
+		o.Authentication.completeDelegation(o.CoreAPI.CoreAPIKubeconfigPath)
+		o.Authorization.completeDelegation(o.CoreAPI.CoreAPIKubeconfigPath)
+	}
+	o.Etcd.complete(o.Standalone.RootDir)
+	return CompletedOptions{&completedOptions{o}}, nil
+}
+
+// completeAdvertiseAddress tells clients the address that the server listens
+// on. Only when it listens on all of them one has to be looked for, which fails
+// on a machine without a network.
+func (o *Options) completeAdvertiseAddress() error {
+	if bind := o.SecureServing.BindAddress; o.ServerRun.AdvertiseAddress == nil && !bind.IsUnspecified() {
+		o.ServerRun.AdvertiseAddress = bind
+	}
+	if err := o.ServerRun.DefaultAdvertiseAddress(o.SecureServing.SecureServingOptions); err != nil {
+		return fmt.Errorf("finding the address to advertise: %w: set --advertise-address", err)
+	}
+	return nil
+}
+
+// Validate returns everything that is wrong with the flags.
+func (o CompletedOptions) Validate() []error {
+	var errs []error
+	errs = append(errs, o.ServerRun.Validate()...)
+	errs = append(errs, o.validateMode()...)
+	errs = append(errs, o.Etcd.Validate()...)
+	errs = append(errs, o.SecureServing.Validate()...)
+	errs = append(errs, o.Authentication.Validate(o.Standalone.Enabled)...)
+	errs = append(errs, o.Authorization.Validate(o.Standalone.Enabled)...)
+	errs = append(errs, o.Audit.Validate()...)
+	errs = append(errs, o.Features.Validate()...)
+	errs = append(errs, o.CoreAPI.Validate()...)
+	errs = append(errs, o.Admission.Validate()...)
+	errs = append(errs, o.EgressSelector.Validate()...)
+	errs = append(errs, o.Traces.Validate()...)
+	errs = append(errs, utilfeature.DefaultMutableFeatureGate.Validate()...)
+	if o.ReplicaCount < 1 {
+		errs = append(errs, fmt.Errorf("--apiserver-count is %d: it must be at least 1", o.ReplicaCount))
+	}
+	return errs
+}

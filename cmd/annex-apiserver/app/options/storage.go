@@ -1,0 +1,149 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+	"net/http"
+
+	apiextensionsinternal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured/unstructuredscheme"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/recognizer"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	storagefactory "k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/kubeannex/annex/pkg/apiserver"
+	"github.com/kubeannex/annex/pkg/etcd/revision"
+)
+
+// storageFactory sends every resource, compiled in or defined at run time, to
+// its own etcd. Upstream's factories know overrides for compiled-in resources only.
+type storageFactory struct {
+	config    storagebackend.Config
+	locations etcdLocations
+}
+
+var _ serverstorage.StorageFactory = storageFactory{}
+
+// NewConfig returns the storage of a resource.
+func (f storageFactory) NewConfig(resource schema.GroupResource, _ runtime.Object) (*storagebackend.ConfigForResource, error) {
+	return f.at(f.locations.of(resource)).ForResource(resource), nil
+}
+
+// ResourcePrefix returns the key of a resource below the etcd prefix, as
+// upstream's factory for custom resources does.
+func (f storageFactory) ResourcePrefix(resource schema.GroupResource) string {
+	return resource.Group + "/" + resource.Resource
+}
+
+// Configs returns the storage of every location.
+func (f storageFactory) Configs() []storagebackend.Config {
+	var configs []storagebackend.Config
+	for _, transport := range f.locations.transports() {
+		configs = append(configs, *f.at(transport))
+	}
+	return configs
+}
+
+// Backends returns the servers of every location.
+func (f storageFactory) Backends() []serverstorage.Backend {
+	var backends []serverstorage.Backend
+	for _, config := range f.Configs() {
+		backends = append(backends, serverstorage.Backends(config)...)
+	}
+	return backends
+}
+
+func (f storageFactory) at(transport storagebackend.TransportConfig) *storagebackend.Config {
+	config := f.config
+	config.Transport = transport
+	return &config
+}
+
+// applyStorage says where each of the three kinds of objects is stored.
+func (o CompletedOptions) applyStorage(config *apiserver.Config) error {
+	generic := &config.GenericConfig.Config
+	locations, err := o.Etcd.locations()
+	if err != nil {
+		return err
+	}
+	base := o.Etcd.Generic.StorageConfig
+	base.StorageObjectCountTracker = generic.StorageObjectCountTracker
+	factory := storageFactory{config: base, locations: locations}
+
+	etcd := *o.Etcd.Generic
+	etcd.StorageConfig = base
+	etcd.SkipHealthEndpoints = true // they are added below, for each location with its own certificates
+	if err := etcd.ApplyWithStorageFactoryTo(factory, generic); err != nil {
+		return fmt.Errorf("configuring storage: %w", err)
+	}
+	if err := addEtcdHealthChecks(generic, factory.Configs()); err != nil {
+		return fmt.Errorf("configuring etcd health checks: %w", err)
+	}
+	generic.AddReadyzChecks(revision.NewHealthCheck(o.Etcd.RevisionFloor, base.Prefix, locations.transports()...))
+
+	config.ExtraConfig.WatchCache = etcd.EnableWatchCache
+	config.ExtraConfig.DefinitionRESTOptionsGetter = definitionStorage(etcd, factory, generic)
+	config.ExtraConfig.CustomResourceRESTOptionsGetter = customResourceStorage(etcd, factory, generic)
+	return nil
+}
+
+// definitionStorage stores CustomResourceDefinitions as kube-apiserver does:
+// as v1beta1, which is smaller (k8s.io/kubernetes pkg/controlplane/apiserver/apiextensions.go).
+func definitionStorage(etcd genericoptions.EtcdOptions, factory storageFactory, config *genericapiserver.Config) generic.RESTOptionsGetter {
+	factory.config.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion)
+	factory.config.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1beta1.SchemeGroupVersion,
+		schema.GroupKind{Group: apiextensionsinternal.GroupName})
+	return etcd.CreateRESTOptionsGetter(factory, config.ResourceTransformers)
+}
+
+// customResourceStorage stores custom resources as kube-apiserver does: as
+// JSON, or CBOR when its feature is on, and reads both
+// (k8s.io/apiextensions-apiserver pkg/cmd/server/options/options.go, NewCRDRESTOptionsGetter).
+func customResourceStorage(etcd genericoptions.EtcdOptions, factory storageFactory, config *genericapiserver.Config) generic.RESTOptionsGetter {
+	binary := cbor.NewSerializer(unstructuredscheme.NewUnstructuredCreator(), unstructuredscheme.NewUnstructuredObjectTyper())
+	var encoder runtime.Encoder = unstructured.UnstructuredJSONScheme
+	if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
+		encoder = binary
+	}
+	factory.config.Codec = runtime.NewCodec(encoder, recognizer.NewDecoder(binary, unstructured.UnstructuredJSONScheme))
+	return etcd.CreateRESTOptionsGetter(factory, config.ResourceTransformers)
+}
+
+// addEtcdHealthChecks adds the checks of upstream's
+// EtcdOptions.addEtcdHealthEndpoint under the same names.
+func addEtcdHealthChecks(config *genericapiserver.Config, locations []storagebackend.Config) error {
+	for i, location := range locations {
+		healthy, err := storagefactory.CreateHealthCheck(location, config.DrainedNotify())
+		if err != nil {
+			return err
+		}
+		ready, err := storagefactory.CreateReadyCheck(location, config.DrainedNotify())
+		if err != nil {
+			return err
+		}
+		healthName, readyName := "etcd", "etcd-readiness"
+		if i > 0 {
+			healthName = fmt.Sprintf("etcd-override-%d", i-1)
+			readyName = fmt.Sprintf("etcd-override-readiness-%d", i-1)
+		}
+		config.AddHealthChecks(healthz.NamedGroupedCheck(healthName, "etcd", func(*http.Request) error { return healthy() }))
+		config.AddReadyzChecks(healthz.NamedGroupedCheck(readyName, "etcd-readiness", func(*http.Request) error { return ready() }))
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+
+	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
+	"github.com/kubeannex/annex/pkg/apiserver"
+	"github.com/kubeannex/annex/pkg/etcd/embedded"
+)
+
+// Run starts the parts in the order in which they need each other and stops
+// them in the reverse order:
+//
+//	listener → embedded etcd → credentials → server
+//
+// The embedded etcd has a life of its own: it is closed only when the server
+// has answered its last request.
+func Run(ctx context.Context, opts options.CompletedOptions) (err error) {
+	instance, err := Start(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = utilerrors.NewAggregate([]error{err, instance.Close()}) }()
+	// The registry of the process serves /metrics.
+	if err := instance.Config.ExtraConfig.StorageMetrics.Register(legacyregistry.CustomRegister); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	return instance.Serve(ctx)
+}
+
+// Instance is a server that is ready to serve, and what it depends on.
+type Instance struct {
+	// Server is the assembled API server.
+	Server *apiserver.Server
+	// Config is the configuration the server was built from.
+	Config *apiserver.Config
+
+	etcd *embedded.Server
+}
+
+// Start assembles a server. The caller owns the instance and must Close it
+// after Serve has returned.
+func Start(ctx context.Context, opts options.CompletedOptions) (_ *Instance, err error) {
+	if err := opts.Listen(); err != nil {
+		return nil, err
+	}
+	instance := &Instance{}
+	defer func() {
+		if err != nil {
+			opts.SecureServing.Listener.Close() //nolint:errcheck // the first error is the one to report
+			err = utilerrors.NewAggregate([]error{err, instance.Close()})
+		}
+	}()
+	if instance.etcd, err = opts.StartEmbeddedEtcd(ctx); err != nil {
+		return nil, err
+	}
+	if err := opts.CheckEtcd(ctx); err != nil {
+		return nil, err
+	}
+	if instance.Config, err = opts.Config(); err != nil {
+		return nil, err
+	}
+	if instance.Server, err = instance.Config.Complete().New(); err != nil {
+		return nil, err
+	}
+	return instance, nil
+}
+
+// Serve answers requests until ctx is done or the embedded etcd stops by itself.
+func (i *Instance) Serve(ctx context.Context) error {
+	if i.etcd == nil {
+		return i.Server.Run(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-i.etcd.Done():
+			cancel(fmt.Errorf("embedded etcd stopped by itself: %w", i.etcd.Err()))
+		case <-ctx.Done():
+		}
+	}()
+	err := i.Server.Run(ctx)
+	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
+}
+
+// Close stops the embedded etcd, if there is one, and waits until it has.
+func (i *Instance) Close() error {
+	if i.etcd == nil {
+		return nil
+	}
+	klog.Background().Info("Stopping embedded etcd")
+	if err := i.etcd.Close(); err != nil {
+		return fmt.Errorf("stopping embedded etcd: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testserver starts annex-apiserver inside the process of a test.
+package testserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+
+	"github.com/kubeannex/annex/cmd/annex-apiserver/app"
+	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
+)
+
+// startTimeout is how long a server may take to become ready. It covers a race-instrumented binary on a busy machine.
+const startTimeout = 2 * time.Minute
+
+// Server is a running annex-apiserver.
+type Server struct {
+	*app.Instance
+	// ClientConfig is a privileged client of the server.
+	ClientConfig *rest.Config
+	// Options are what the server was started with.
+	Options options.CompletedOptions
+
+	cancel context.CancelFunc
+	served chan error
+}
+
+// Start starts a server with the given flags on a free port of the loopback
+// interface and waits until it is ready. The caller must Stop it.
+//
+// Feature gates are state of the process: a flag that sets one is refused,
+// unless the test has set the process's own to the same value
+// (k8s.io/component-base/featuregate/testing).
+func Start(ctx context.Context, flags ...string) (*Server, error) {
+	return start(ctx, "/readyz", flags)
+}
+
+// StartWithoutCluster is Start for a server whose --kubeconfig names a cluster
+// that does not exist. It never sees the cluster's objects, so that part of
+// readiness is not waited for.
+func StartWithoutCluster(ctx context.Context, flags ...string) (*Server, error) {
+	return start(ctx, "/readyz?exclude=informer-sync", flags)
+}
+
+func start(ctx context.Context, readyURI string, flags []string) (*Server, error) {
+	opts := options.NewOptions()
+	gates, err := isolateFeatureGates(opts)
+	if err != nil {
+		return nil, err
+	}
+	fs := pflag.NewFlagSet("annex-apiserver", pflag.ContinueOnError)
+	sections := opts.Flags()
+	for _, section := range sections.FlagSets {
+		fs.AddFlagSet(section)
+	}
+	if err := fs.Parse(flags); err != nil {
+		return nil, fmt.Errorf("parsing flags: %w", err)
+	}
+	if err := gates.apply(); err != nil {
+		return nil, err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	opts.SecureServing.Listener = listener
+	completed, err := opts.Complete()
+	if err != nil {
+		return nil, err
+	}
+	if errs := completed.Validate(); len(errs) != 0 {
+		return nil, utilerrors.NewAggregate(errs)
+	}
+	instance, err := app.Start(ctx, completed)
+	if err != nil {
+		return nil, err
+	}
+	// The server outlives a test's context: Stop ends it, so that the test can look at the shutdown.
+	serveCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	server := &Server{
+		Instance:     instance,
+		ClientConfig: rest.CopyConfig(instance.Server.GenericAPIServer.LoopbackClientConfig),
+		Options:      completed,
+		cancel:       cancel,
+		served:       make(chan error, 1),
+	}
+	server.ClientConfig.QPS, server.ClientConfig.Burst = -1, -1
+	go func() { server.served <- instance.Serve(serveCtx) }()
+	if err := server.waitReady(ctx, readyURI); err != nil {
+		return nil, utilerrors.NewAggregate([]error{err, server.Stop()})
+	}
+	return server, nil
+}
+
+// isolatedGates are feature gates of one server, so that servers can start beside each other.
+type isolatedGates struct {
+	registry basecompatibility.ComponentGlobalsRegistry
+	gate     featuregate.MutableVersionedFeatureGate
+}
+
+func isolateFeatureGates(opts *options.Options) (isolatedGates, error) {
+	gates := isolatedGates{
+		registry: basecompatibility.NewComponentGlobalsRegistry(),
+		gate:     utilfeature.DefaultMutableFeatureGate.DeepCopy(),
+	}
+	version := compatibility.DefaultKubeEffectiveVersionForTest()
+	version.SetEmulationVersion(gates.gate.EmulationVersion())
+	opts.ServerRun.ComponentGlobalsRegistry = gates.registry
+	return gates, gates.registry.Register(opts.ServerRun.ComponentName, version, gates.gate)
+}
+
+// apply evaluates the flags. Code that reads the process's gates would not see a difference, so there must be none.
+func (g isolatedGates) apply() error {
+	if err := g.registry.Set(); err != nil {
+		return fmt.Errorf("setting feature gates: %w", err)
+	}
+	for name := range g.gate.GetAll() {
+		if g.gate.Enabled(name) != utilfeature.DefaultFeatureGate.Enabled(name) {
+			return fmt.Errorf("feature gate %s differs from the process's: set that first", name)
+		}
+	}
+	return nil
+}
+
+func (s *Server) waitReady(ctx context.Context, uri string) error {
+	client, err := kubernetes.NewForConfig(s.ClientConfig)
+	if err != nil {
+		return fmt.Errorf("creating a client: %w", err)
+	}
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-s.served:
+			s.served <- err // Stop reads it
+			return false, fmt.Errorf("server ended before it was ready: %w", err)
+		default:
+		}
+		var body []byte
+		body, last = client.Discovery().RESTClient().Get().RequestURI(uri).Do(ctx).Raw()
+		if last != nil {
+			last = fmt.Errorf("%w: %s", last, body)
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the server is ready: %w (last answer: %w)", err, last)
+	}
+	return nil
+}
+
+// Stop ends the server as a termination signal does, and waits until it and
+// its etcd are gone. Further calls do nothing.
+func (s *Server) Stop() error {
+	s.cancel()
+	served, ok := <-s.served
+	if !ok {
+		return nil
+	}
+	close(s.served)
+	return utilerrors.NewAggregate([]error{served, s.Close()})
+}

@@ -1,0 +1,82 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	annexedgroupstorage "github.com/kubeannex/annex/pkg/registry/kubeannex/annexedgroup/storage"
+)
+
+// Server is an annex API server: the kubeannex.io group in front and the
+// embedded server for custom resources behind it.
+type Server struct {
+	// GenericAPIServer is the server in front. Requests enter here.
+	GenericAPIServer *genericapiserver.GenericAPIServer
+	// CustomResources is the embedded server behind it.
+	CustomResources *apiextensionsapiserver.CustomResourceDefinitions
+	// CustomResourcesConfig is what CustomResources was built from. It is only read.
+	CustomResourcesConfig apiextensionsapiserver.CompletedConfig
+
+	openAPI openAPIConfig
+}
+
+// New builds the server. Storage is dialled here: etcd must be ready.
+func (c CompletedConfig) New() (*Server, error) {
+	// The embedded server is the last of the chain: a path that it does not know is answered with 404.
+	notFound := notfoundhandler.New(c.genericConfig.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
+	customResourcesConfig := c.customResource.Complete()
+	customResources, err := customResourcesConfig.New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
+	if err != nil {
+		return nil, fmt.Errorf("building the server for custom resources: %w", err)
+	}
+	front, err := c.genericConfig.New("annex-apiserver", customResources.GenericAPIServer)
+	if err != nil {
+		return nil, fmt.Errorf("building the server for %s: %w", kubeannex.GroupName, err)
+	}
+	if err := installDiscovery(front, customResources); err != nil {
+		return nil, fmt.Errorf("installing discovery: %w", err)
+	}
+	if err := c.installAPIGroup(front); err != nil {
+		return nil, fmt.Errorf("installing the API group %s: %w", kubeannex.GroupName, err)
+	}
+	return &Server{
+		GenericAPIServer:      front,
+		CustomResources:       customResources,
+		CustomResourcesConfig: customResourcesConfig,
+		openAPI:               openAPIConfig{v2: c.genericConfig.OpenAPIConfig, v3: c.genericConfig.OpenAPIV3Config},
+	}, nil
+}
+
+func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServer) error {
+	storage, err := annexedgroupstorage.NewStorage(Scheme, c.genericConfig.RESTOptionsGetter)
+	if err != nil {
+		return err
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(kubeannex.GroupName, Scheme, metav1.ParameterCodec, Codecs)
+	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"annexedgroups":        storage.AnnexedGroup,
+		"annexedgroups/status": storage.Status,
+	}
+	return server.InstallAPIGroup(&group)
+}
+
+// Run serves until ctx is done and all requests in flight are answered.
+func (s *Server) Run(ctx context.Context) error {
+	prepared := s.GenericAPIServer.PrepareRun()
+	if err := s.publishOpenAPI(); err != nil {
+		return fmt.Errorf("publishing OpenAPI: %w", err)
+	}
+	return prepared.RunWithContext(ctx)
+}

@@ -1,0 +1,92 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/webhook"
+
+	"github.com/kubeannex/annex/pkg/storage/annexed"
+)
+
+// ExtraConfig is what Annex needs beyond the generic API server configuration.
+type ExtraConfig struct {
+	// DefinitionRESTOptionsGetter says where CustomResourceDefinitions are stored.
+	DefinitionRESTOptionsGetter generic.RESTOptionsGetter
+	// CustomResourceRESTOptionsGetter says where custom resources are stored.
+	CustomResourceRESTOptionsGetter generic.RESTOptionsGetter
+	// WatchCache puts a watch cache before etcd. Without it every read goes to etcd.
+	WatchCache bool
+	// StorageMetrics counts the requests that reach etcd. Who wants to see them registers it.
+	StorageMetrics *annexed.Metrics
+	// ServiceResolver finds the address of a conversion webhook that is named by a Service.
+	ServiceResolver webhook.ServiceResolver
+	// AuthResolverWrapper adds credentials to conversion webhook clients.
+	AuthResolverWrapper webhook.AuthenticationInfoResolverWrapper
+	// ReplicaCount is the number of annex-apiserver processes over the same etcd. Above one, a new
+	// definition is reported Established only after the other replicas had time to see it.
+	ReplicaCount int
+}
+
+// Config is the configuration of an annex API server.
+type Config struct {
+	// GenericConfig carries the filter chain, the serving options and the storage of the kubeannex.io group.
+	GenericConfig *genericapiserver.RecommendedConfig
+	// ExtraConfig is the part that is particular to Annex.
+	ExtraConfig ExtraConfig
+}
+
+// NewConfig returns a configuration with default values, to which options are applied.
+func NewConfig() *Config {
+	generic := genericapiserver.NewRecommendedConfig(Codecs)
+	openAPI := newOpenAPIConfig()
+	generic.OpenAPIConfig = openAPI.v2
+	generic.OpenAPIV3Config = openAPI.v3
+	// Both servers publish their groups in this one document, see discovery.go.
+	generic.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
+	return &Config{
+		GenericConfig: generic,
+		ExtraConfig:   ExtraConfig{WatchCache: true, StorageMetrics: annexed.NewMetrics(), ReplicaCount: 1},
+	}
+}
+
+type completedConfig struct {
+	genericConfig  genericapiserver.CompletedConfig
+	customResource customResourceConfig
+	extraConfig    *ExtraConfig
+}
+
+// CompletedConfig can only be had from Config.Complete.
+type CompletedConfig struct {
+	*completedConfig
+}
+
+// Complete fills in what can be derived and changes the receiver.
+//
+// The GenericConfig must have all options applied: the embedded server for
+// custom resources works on a copy of it that is taken here.
+func (c *Config) Complete() CompletedConfig {
+	c.GenericConfig.RESTOptionsGetter = c.annexed(c.GenericConfig.RESTOptionsGetter)
+	customResource := newCustomResourceConfig(c)
+	// The definitions of both servers are published in one document, see openapi.go.
+	c.GenericConfig.SkipOpenAPIInstallation = true
+	// /apis lists the groups of both servers, see discovery.go.
+	c.GenericConfig.EnableDiscovery = false
+	return CompletedConfig{&completedConfig{
+		genericConfig:  c.GenericConfig.Complete(),
+		customResource: customResource,
+		extraConfig:    &c.ExtraConfig,
+	}}
+}
+
+// annexed puts the storage layer of Annex into every store built from the
+// given getter. It is the only place where that layer enters.
+func (c *Config) annexed(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return annexed.NewRESTOptionsGetter(getter, annexed.Config{
+		WatchCache: c.ExtraConfig.WatchCache,
+		Metrics:    c.ExtraConfig.StorageMetrics,
+	})
+}
