@@ -72,7 +72,7 @@ show 4 --namespace=team-0 get podendpoint nginx-0
 show 6 --namespace=team-3 get podendpoints
 show 6 get podendpoints --all-namespaces -l app=nginx
 show 6 get podendpoints --all-namespaces --field-selector spec.nodeName=node7
-show 10 explain podendpoint.spec.nodeName
+show 12 explain podendpoint.spec.nodeName
 
 echo
 echo "\$ kubectl --namespace=team-7 get podendpoint nginx-7 --watch    (while its status is changed)"
