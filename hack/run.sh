@@ -13,7 +13,8 @@ server=_output/bin/annex-apiserver
 log="${root_dir}/annex-apiserver.log"
 export KUBECONFIG="${root_dir}/admin.kubeconfig"
 
-go build -o _output/bin/ ./cmd/annex-apiserver ./hack/samples
+make build
+go build -o _output/bin/ ./hack/samples
 
 kubectl=${KUBECTL:-$(command -v kubectl || true)}
 if [[ -z ${kubectl} ]]; then
@@ -25,8 +26,11 @@ fi
 mkdir -p "${root_dir}"
 chmod 700 "${root_dir}"
 echo "Starting annex-apiserver on port ${port}; its log is ${log}"
+# In a process group of its own the server does not see Ctrl-C: it is stopped once, by stop.
+set -o monitor
 "${server}" --standalone --root-dir="${root_dir}" --secure-port="${port}" >"${log}" 2>&1 &
 server_pid=$!
+set +o monitor
 
 stop() {
   trap - EXIT INT TERM

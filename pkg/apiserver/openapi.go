@@ -8,8 +8,7 @@ import (
 	"strings"
 
 	"github.com/emicklei/go-restful/v3"
-
-	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kube-openapi/pkg/aggregator"
@@ -32,7 +31,7 @@ type openAPIConfig struct {
 }
 
 func newOpenAPIConfig() openAPIConfig {
-	namer := openapinamer.NewDefinitionNamer(Scheme, apiextensionsscheme.Scheme)
+	namer := openapinamer.NewDefinitionNamer(Scheme, apiextensionsapiserver.Scheme)
 	c := openAPIConfig{
 		v2: genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer),
 		v3: genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer),

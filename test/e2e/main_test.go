@@ -68,7 +68,7 @@ func setupAnnex(ctx context.Context, e *env.Env) (err error) {
 	if suite.host, err = e.StartHost(ctx, env.HostOptions{Name: "host"}); err != nil {
 		return err
 	}
-	suite.annex, err = e.StartAnnex(ctx, env.AnnexOptions{Host: suite.host, Replicas: 2})
+	suite.annex, err = e.StartAnnex(ctx, env.AnnexOptions{Host: suite.host, Replicas: 2, Etcd: env.EtcdOptions{TLS: true}})
 	if err != nil {
 		return err
 	}

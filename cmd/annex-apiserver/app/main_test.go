@@ -20,7 +20,7 @@ import (
 // sees what an operator sees: the exit code and the output of a process.
 const runAsServer = "ANNEX_TEST_RUN_AS_SERVER"
 
-// refusalTimeout bounds a start that is expected to fail. An unreachable etcd alone is waited for 20 seconds.
+// refusalTimeout bounds a start that is expected to fail. An unreachable etcd alone is waited for 10 seconds.
 const refusalTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -92,9 +91,8 @@ func Execute(cmd *cobra.Command, errOut io.Writer) int {
 
 // oneLine flattens an error, also one that holds several, into a single line.
 func oneLine(err error) string {
-	var aggregate utilerrors.Aggregate
 	message := err.Error()
-	if errors.As(err, &aggregate) {
+	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
 		var parts []string
 		for _, e := range utilerrors.Flatten(aggregate).Errors() {
 			parts = append(parts, e.Error())

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -105,7 +104,7 @@ func getWith(ctx context.Context, config *rest.Config, path string) (string, err
 	if err != nil {
 		return "", err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read
+	defer response.Body.Close()
 	var body bytes.Buffer
 	if _, err := body.ReadFrom(response.Body); err != nil {
 		return "", err

@@ -79,8 +79,11 @@ func TestFatalLogEndsOnlyItsGoroutine(t *testing.T) {
 	}{
 		"fatal line": {run: func(lg *zap.Logger) error { lg.Fatal("no disk", zap.Error(errors.New("full"))); return nil }, want: "no disk: full"},
 		"panic line": {run: func(lg *zap.Logger) error { lg.Panic("bad page"); return nil }, want: "bad page"},
-		"panic":      {run: func(*zap.Logger) error { panic("assertion") }, want: "etcd code panicked: assertion"},
-		"error":      {run: func(*zap.Logger) error { return errors.New("refused") }, want: "refused"},
+		"panic": {
+			run:  func(*zap.Logger) error { panic("assertion") }, //nolint:forbidigo // it is what the case is about
+			want: "etcd code panicked: assertion",
+		},
+		"error": {run: func(*zap.Logger) error { return errors.New("refused") }, want: "refused"},
 		"fatal line on another goroutine": {want: "lost", run: func(lg *zap.Logger) error {
 			ended := make(chan struct{})
 			go func() {
@@ -116,7 +119,7 @@ func TestQuietByDefault(t *testing.T) {
 		must(t, err)
 		must(t, client.Close(), s.Close())
 	}
-	for _, line := range strings.Split(strings.TrimSpace(written()), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(written()), "\n") {
 		// A slow disk is worth a warning of etcd, in a test as well.
 		if !strings.Contains(line, "Embedded etcd is ready") && !strings.Contains(line, "took too long") && !strings.Contains(line, "slow") {
 			t.Errorf("unexpected line in the log: %s", line)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	etcdclient "github.com/kubeannex/annex/pkg/etcd/client"

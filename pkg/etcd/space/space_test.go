@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	etcdclient "github.com/kubeannex/annex/pkg/etcd/client"

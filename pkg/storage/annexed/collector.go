@@ -19,16 +19,44 @@ type collector struct {
 	listed   *metrics.Desc
 }
 
-func newCollector(source *Metrics) *collector {
-	return &collector{
-		source: source,
-		requests: metrics.NewDesc("annex_storage_etcd_requests_total",
-			"Requests to etcd by resource, by who caused them and by operation.",
-			[]string{"group", "resource", "caller", "operation"}, nil, metrics.ALPHA, ""),
-		listed: metrics.NewDesc("annex_storage_etcd_listed_objects_total",
-			"Objects returned by lists that etcd answered, by resource and by who caused them.",
-			[]string{"group", "resource", "caller"}, nil, metrics.ALPHA, ""),
+// Description tells what one metric means.
+type Description struct {
+	// Name and Labels identify its series.
+	Name   string
+	Labels []string
+	// Help is one sentence.
+	Help string
+}
+
+func (d Description) desc() *metrics.Desc {
+	return metrics.NewDesc(d.Name, d.Help, d.Labels, nil, metrics.ALPHA, "")
+}
+
+// requestsDescription describes the count of requests.
+func requestsDescription() Description {
+	return Description{
+		Name:   "annex_storage_etcd_requests_total",
+		Labels: []string{"group", "resource", "caller", "operation"},
+		Help:   "Requests to etcd by resource, by who caused them and by operation.",
 	}
+}
+
+// listedDescription describes the count of listed objects.
+func listedDescription() Description {
+	return Description{
+		Name:   "annex_storage_etcd_listed_objects_total",
+		Labels: []string{"group", "resource", "caller"},
+		Help:   "Objects returned by lists that etcd answered, by resource and by who caused them.",
+	}
+}
+
+// Descriptions lists the metrics of this package for the reference page. All are counters of stability ALPHA.
+func Descriptions() []Description {
+	return []Description{requestsDescription(), listedDescription()}
+}
+
+func newCollector(source *Metrics) *collector {
+	return &collector{source: source, requests: requestsDescription().desc(), listed: listedDescription().desc()}
 }
 
 // DescribeWithStability implements metrics.StableCollector.

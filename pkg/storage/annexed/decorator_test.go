@@ -195,8 +195,8 @@ func (s *lifetimeStore) GetList(ctx context.Context, key string, opts storage.Li
 func TestNoOptionalInterfaces(t *testing.T) {
 	known := map[string]bool{"Close": true} // called by the destroy function of the store itself
 	wanted := reflect.TypeFor[storage.Interface]()
-	for i := range wanted.NumMethod() {
-		known[wanted.Method(i).Name] = true
+	for method := range wanted.Methods() {
+		known[method.Name] = true
 	}
 	client := runEtcd(t, nil)
 	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
@@ -210,8 +210,8 @@ func TestNoOptionalInterfaces(t *testing.T) {
 	t.Cleanup(raw.Close)
 	for _, s := range []any{raw, etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, podResource())} {
 		kind := reflect.TypeOf(s)
-		for i := range kind.NumMethod() {
-			if name := kind.Method(i).Name; !known[name] {
+		for method := range kind.Methods() {
+			if name := method.Name; !known[name] {
 				t.Errorf("%s has a method %s that the counting store hides", kind, name)
 			}
 		}

@@ -328,7 +328,7 @@ func (s *settledStack) Create(ctx context.Context, key string, obj, out runtime.
 
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, wait.ForeverTestTimeout, true,
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 5*time.Millisecond, wait.ForeverTestTimeout, true,
 		func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)

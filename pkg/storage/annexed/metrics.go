@@ -33,6 +33,23 @@ const (
 	CallerMonitor Caller = "monitor"
 )
 
+// Meaning is one sentence about the caller, for the reference page.
+func (c Caller) Meaning() string {
+	switch c {
+	case CallerClient:
+		return "an API request that etcd answers itself"
+	case CallerConsistentRead:
+		return "an API request that the watch cache answers after it has asked etcd for its current revision"
+	case CallerCache:
+		return "the watch cache for its own sake: filling itself, watching, asking for progress"
+	case CallerConsistencyCheck:
+		return "the periodic comparison of watch cache and etcd"
+	case CallerMonitor:
+		return "the periodic object count"
+	}
+	return ""
+}
+
 // Operation is the kind of a request to etcd.
 type Operation string
 
@@ -49,7 +66,8 @@ const (
 	OperationCurrentResourceVersion Operation = "current_resource_version"
 )
 
-func allCallers() []Caller {
+// Callers returns every caller there is.
+func Callers() []Caller {
 	return []Caller{CallerClient, CallerConsistentRead, CallerCache, CallerConsistencyCheck, CallerMonitor}
 }
 
@@ -155,7 +173,7 @@ type resourceCounts struct {
 
 func newResourceCounts() *resourceCounts {
 	counts := &resourceCounts{requests: map[Request]*atomic.Uint64{}, listed: map[Caller]*atomic.Uint64{}}
-	for _, caller := range allCallers() {
+	for _, caller := range Callers() {
 		counts.listed[caller] = &atomic.Uint64{}
 		for _, operation := range allOperations() {
 			counts.requests[Request{caller, operation}] = &atomic.Uint64{}

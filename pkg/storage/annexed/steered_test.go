@@ -69,7 +69,8 @@ func (w *expiringWatch) run() {
 	defer close(w.result)
 	defer w.inner.Stop()
 	for {
-		event, ok := watch.Event{}, true
+		var event watch.Event
+		ok := true
 		select {
 		case event, ok = <-w.inner.ResultChan():
 		case <-w.expired:

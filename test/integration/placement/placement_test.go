@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -21,12 +20,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/testserver"
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	etcdclient "github.com/kubeannex/annex/pkg/etcd/client"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
 	"github.com/kubeannex/annex/pkg/generated/clientset/versioned"
 	"github.com/kubeannex/annex/test/env"
-
-	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 )
 
 // shortTempDir is a folder whose path leaves room for the name of a socket.

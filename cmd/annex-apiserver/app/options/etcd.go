@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -121,7 +120,7 @@ func (o CompletedOptions) StartEmbeddedEtcd(ctx context.Context) (*embedded.Serv
 }
 
 // etcdCheckTimeout is how long an etcd may take to answer before the server gives up starting.
-const etcdCheckTimeout = 20 * time.Second
+const etcdCheckTimeout = 10 * time.Second
 
 // CheckEtcd looks whether every etcd can be reached and written to, and logs
 // whether its revision floor is met.

@@ -1,0 +1,260 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quickstart does what the README tells a newcomer to do.
+package quickstart
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// quickstartTimeout bounds building, starting, filling and asking the server.
+const quickstartTimeout = 10 * time.Minute
+
+// serving is the line that ends the demonstration.
+const serving = "Serving https://127.0.0.1:"
+
+func TestReadme(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	demonstration := startRun(t, root)
+
+	t.Run("make run prints what the README shows", func(t *testing.T) {
+		shown := transcripts(string(readme))
+		if len(shown) < 5 {
+			t.Fatalf("the README shows %d commands with output, want at least 5", len(shown))
+		}
+		printed := transcripts("```console\n" + demonstration.output + "\n```\n")
+		for _, want := range shown {
+			index := slices.IndexFunc(printed, func(p transcript) bool { return p.command == want.command })
+			if index < 0 {
+				t.Errorf("make run does not print %q", want.command)
+				continue
+			}
+			if diff := cmp.Diff(want.output, printed[index].output); diff != "" {
+				t.Errorf("%q prints other than the README shows (-README +printed):\n%s", want.command, diff)
+			}
+		}
+	})
+	t.Run("the commands of the README work by hand", func(t *testing.T) {
+		for _, shown := range transcripts(string(readme)) {
+			if strings.Contains(shown.command, "--watch") {
+				continue // it does not end by itself; make run shows it with a change made meanwhile
+			}
+			output, err := demonstration.shell(t.Context(), shown.command)
+			if err != nil {
+				t.Errorf("%q: %v\n%s", shown.command, err, output)
+			}
+		}
+	})
+	t.Run("the commands of the operations page work", func(t *testing.T) {
+		page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := transcripts(string(page))
+		if len(shown) == 0 {
+			t.Fatal("the operations page shows no command")
+		}
+		for _, shown := range shown {
+			command := strings.NewReplacer("$PWD/_output/run/", demonstration.dir+"/", "_output/", demonstration.dir+"/").Replace(shown.command)
+			output, err := demonstration.shell(t.Context(), command)
+			if err != nil {
+				t.Errorf("%q: %v\n%s", command, err, output)
+			}
+		}
+	})
+	t.Run("Ctrl-C ends it well", func(t *testing.T) { demonstration.interrupt(t) })
+	t.Run("a second start reuses everything", func(t *testing.T) {
+		again := startRunIn(t, root, demonstration.dir)
+		again.interrupt(t)
+	})
+}
+
+// transcript is a command and what it printed.
+type transcript struct {
+	command string
+	output  string
+}
+
+// transcripts returns the commands, marked by "$ kubectl" or "$ etcdctl", in the console
+// blocks of a text, with what changes between two runs blotted out.
+func transcripts(text string) []transcript {
+	var all []transcript
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
+		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+			command, output, _ := strings.Cut(part, "\n")
+			output, _, _ = strings.Cut(output, "\n\n")
+			if strings.HasPrefix(command, "kubectl ") || strings.HasPrefix(command, "etcdctl ") {
+				command, _, _ = strings.Cut(command, "    ")
+				all = append(all, transcript{command: strings.TrimSpace(command), output: blot(output)})
+			}
+		}
+	}
+	return all
+}
+
+// blot replaces ages and the width they cause.
+func blot(output string) string {
+	age := regexp.MustCompile(`\s+(\d+[smhd])+$`)
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimSpace(output), "\n") {
+		lines = append(lines, age.ReplaceAllString(strings.TrimRight(line, " "), " AGE"))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// run is a running hack/run.sh.
+type run struct {
+	cmd    *exec.Cmd
+	root   string
+	dir    string
+	output string
+	ended  chan error
+}
+
+func startRun(t *testing.T, root string) *run {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "annex-run-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return startRunIn(t, root, dir)
+}
+
+// startRunIn starts the script in a process group of its own, as a terminal
+// does, and returns when it serves.
+func startRunIn(t *testing.T, root, dir string) *run {
+	t.Helper()
+	kubectl := filepath.Join(root, "_output", "kubernetes", "kubectl")
+	if _, err := os.Stat(kubectl); err != nil {
+		t.Fatalf("kubectl is not built (run make kubernetes): %v", err)
+	}
+	r := &run{root: root, dir: dir, ended: make(chan error, 1)}
+	r.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), "hack/run.sh")
+	r.cmd.Dir = root
+	r.cmd.Env = append(os.Environ(), "KUBECTL="+kubectl, "ANNEX_RUN_DIR="+dir, fmt.Sprintf("ANNEX_RUN_PORT=%d", freePort(t)))
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cmd.Stdout, r.cmd.Stderr = writer, writer
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	writer.Close() //nolint:errcheck // the script holds the other copy
+	t.Cleanup(func() {
+		syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+	})
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(reader)
+		for scanner.Scan() {
+			lines <- scanner.Text()
+		}
+	}()
+	r.waitServing(t, lines)
+	go func() {
+		for range lines {
+		}
+		r.ended <- r.cmd.Wait()
+	}()
+	return r
+}
+
+func (r *run) waitServing(t *testing.T, lines <-chan string) {
+	t.Helper()
+	var output strings.Builder
+	timeout := time.After(quickstartTimeout)
+	for {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				t.Fatalf("make run ended by itself:\n%s", output.String())
+			}
+			fmt.Fprintln(&output, line)
+			if strings.HasPrefix(line, serving) {
+				r.output = output.String()
+				return
+			}
+		case <-timeout:
+			t.Fatalf("make run does not serve:\n%s", output.String())
+		}
+	}
+}
+
+// shell runs a command line of the README as a newcomer would type it.
+func (r *run) shell(ctx context.Context, command string) (string, error) {
+	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", command)
+	cmd.Dir = r.root
+	cmd.Env = append(os.Environ(),
+		"PATH="+filepath.Join(r.root, "_output", "kubernetes")+":"+os.Getenv("PATH"),
+		"KUBECONFIG="+filepath.Join(r.dir, "admin.kubeconfig"))
+	output, err := cmd.CombinedOutput()
+	return string(output), err
+}
+
+// interrupt sends what a terminal sends on Ctrl-C: the signal goes to the whole group.
+func (r *run) interrupt(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(-r.cmd.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-r.ended:
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			t.Errorf("make run ends with code %d", exit.ExitCode())
+		} else if err != nil && !errors.Is(err, io.EOF) {
+			t.Errorf("make run ends with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("make run does not end")
+	}
+	log, err := os.ReadFile(filepath.Join(r.dir, "annex-apiserver.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(log), "Stopping embedded etcd") {
+		t.Errorf("the server did not stop in order; its log ends with\n%s", log[max(0, len(log)-1000):])
+	}
+}
+
+// freePort returns a port that was free a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nothing was sent
+	return listener.Addr().(*net.TCPAddr).Port
+}
