@@ -4,9 +4,14 @@
 package env
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -14,18 +19,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	"sigs.k8s.io/yaml"
 )
 
-// The priorities of the APIService that kube-apiserver makes for a CRD
-// (k8s.io/kubernetes pkg/controlplane/controller/crdregistration).
+// The manifests that a cluster operator applies, below the repository root.
 const (
-	groupPriority   = 1000
-	versionPriority = 100
+	rbacManifest       = "config/rbac/annex-apiserver.yaml"
+	apiServiceManifest = "config/apiservice/apiservice.yaml"
 )
 
 // prepareHost makes annex's user, its rights, its Service and its serving certificate.
@@ -62,53 +69,60 @@ func (a *Annex) prepareHost(ctx context.Context) error {
 	return ignoreAlreadyExists(err)
 }
 
-// grantRights lets annex's user delegate authentication and authorization and
-// read what its admission, fairness and conversion webhooks need.
+// grantRights applies the manifest of annex's rights for annex's user, who has
+// a certificate here instead of a service account.
 func grantRights(ctx context.Context, client kubernetes.Interface) error {
-	roles, create := client.RbacV1(), metav1.CreateOptions{}
-	_, err := roles.ClusterRoles().Create(ctx, annexRole(), create)
-	if err := ignoreAlreadyExists(err); err != nil {
+	documents, err := readManifest(rbacManifest)
+	if err != nil {
 		return err
 	}
-	for name, role := range map[string]string{
-		annexUser:                     annexUser,
-		annexUser + ":auth-delegator": "system:auth-delegator",
-	} {
-		_, err := roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   annexSubjects(),
-		}, create)
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: annexUser}}
+	roles, create := client.RbacV1(), metav1.CreateOptions{}
+	for _, document := range documents {
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if err != nil {
+			return fmt.Errorf("decoding %s: %w", rbacManifest, err)
+		}
+		switch object := object.(type) {
+		case *rbacv1.ClusterRole:
+			_, err = roles.ClusterRoles().Create(ctx, object, create)
+		case *rbacv1.ClusterRoleBinding:
+			object.Subjects = subjects
+			_, err = roles.ClusterRoleBindings().Create(ctx, object, create)
+		case *rbacv1.RoleBinding:
+			object.Subjects = subjects
+			_, err = roles.RoleBindings(object.Namespace).Create(ctx, object, create)
+		default:
+			err = fmt.Errorf("%s holds an unexpected %T", rbacManifest, object)
+		}
 		if err := ignoreAlreadyExists(err); err != nil {
 			return err
 		}
 	}
-	_, err = roles.RoleBindings(metav1.NamespaceSystem).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: annexUser + ":authentication-reader"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
-		Subjects:   annexSubjects(),
-	}, create)
-	return ignoreAlreadyExists(err)
+	return nil
 }
 
-func annexSubjects() []rbacv1.Subject {
-	return []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: annexUser}}
-}
-
-func annexRole() *rbacv1.ClusterRole {
-	read := func(group string, resources ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"get", "list", "watch"}}
+// readManifest returns the documents of a file of the repository.
+func readManifest(name string) ([][]byte, error) {
+	root, err := RepositoryRoot()
+	if err != nil {
+		return nil, err
 	}
-	return &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: annexUser},
-		Rules: []rbacv1.PolicyRule{
-			read("", "namespaces", "services"),
-			read("admissionregistration.k8s.io",
-				"mutatingwebhookconfigurations", "validatingwebhookconfigurations",
-				"mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
-				"validatingadmissionpolicies", "validatingadmissionpolicybindings"),
-			read("flowcontrol.apiserver.k8s.io", "flowschemas", "prioritylevelconfigurations"),
-		},
+	content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		return nil, fmt.Errorf("reading a manifest: %w", err)
+	}
+	var documents [][]byte
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return documents, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		documents = append(documents, document)
 	}
 }
 
@@ -124,8 +138,11 @@ func (a *Annex) RegisterAPIService(ctx context.Context, group, version string) e
 		return fmt.Errorf("making a client of the host: %w", err)
 	}
 	gv := schema.GroupVersion{Group: group, Version: version}
-	_, err = client.ApiregistrationV1().APIServices().Create(ctx, a.apiService(gv), metav1.CreateOptions{})
+	service, err := a.apiService(gv)
 	if err != nil {
+		return err
+	}
+	if _, err := client.ApiregistrationV1().APIServices().Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the APIService of %s: %w", gv, err)
 	}
 	for i := range a.host.APIServers {
@@ -140,19 +157,22 @@ func (a *Annex) RegisterAPIService(ctx context.Context, group, version string) e
 	return nil
 }
 
-func (a *Annex) apiService(gv schema.GroupVersion) *apiregistrationv1.APIService {
-	port := int32(a.port)
-	return &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
-		Spec: apiregistrationv1.APIServiceSpec{
-			Group:                gv.Group,
-			Version:              gv.Version,
-			GroupPriorityMinimum: groupPriority,
-			VersionPriority:      versionPriority,
-			CABundle:             a.host.pki.ca.PEM(),
-			Service:              &apiregistrationv1.ServiceReference{Namespace: AnnexNamespace, Name: a.name, Port: &port},
-		},
+// apiService fills the manifest in.
+func (a *Annex) apiService(gv schema.GroupVersion) (*apiregistrationv1.APIService, error) {
+	documents, err := readManifest(apiServiceManifest)
+	if err != nil {
+		return nil, err
 	}
+	service := &apiregistrationv1.APIService{}
+	if err := yaml.UnmarshalStrict(documents[0], service); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", apiServiceManifest, err)
+	}
+	port := int32(a.port)
+	service.Name = gv.Version + "." + gv.Group
+	service.Spec.Group, service.Spec.Version = gv.Group, gv.Version
+	service.Spec.CABundle = a.host.pki.ca.PEM()
+	service.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: AnnexNamespace, Name: a.name, Port: &port}
+	return service, nil
 }
 
 // WaitForGroupVersion waits until the server of config finds the APIService of a
