@@ -8,7 +8,9 @@ package options
 import (
 	"fmt"
 	"net"
+	"strings"
 
+	"github.com/spf13/pflag"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -86,6 +88,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	logsapi.AddFlags(o.Logs, sections.FlagSet("logs"))
 
 	fs := sections.FlagSet("generic")
+	describeVersionFlags(fs)
 	fs.IntVar(&o.ReplicaCount, "apiserver-count", o.ReplicaCount,
 		"The number of annex-apiserver processes over the same etcd. Above one, a new CustomResourceDefinition is "+
 			"reported as established five seconds later, so that every process serves it by then.")
@@ -94,6 +97,16 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 		"Further DNS names in the serving certificate that is generated when --tls-cert-file is not given, "+
 			"such as annex.annex-system.svc.")
 	return sections
+}
+
+// describeVersionFlags says what these flags mean for a server of one
+// component; upstream's texts are about servers of several.
+func describeVersionFlags(fs *pflag.FlagSet) {
+	fs.Lookup("emulated-version").Usage = "The Kubernetes version, as major.minor, whose features the server has. By default that of the program."
+	fs.Lookup("min-compatibility-version").Usage = "The oldest Kubernetes version, as major.minor, that other replicas over the same etcd may have. " +
+		"By default the one before --emulated-version."
+	fs.Lookup("feature-gates").Usage = "Features to switch on or off, as a comma separated list of name=true or name=false. The features are:\n" +
+		strings.Join(utilfeature.DefaultFeatureGate.KnownFeatures(), "\n")
 }
 
 // CompletedOptions can only be had from Options.Complete.
