@@ -7,6 +7,8 @@ ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BUILD_IMAGE} AS build
 ARG TARGETOS=linux
 ARG TARGETARCH=amd64
+# What `make image` stamps as version.
+ARG LDFLAGS
 WORKDIR /src
 # Dependencies change less often than code: a layer of their own.
 COPY go.mod go.sum ./
@@ -14,7 +16,7 @@ RUN go mod download
 COPY cmd cmd
 COPY pkg pkg
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/annex-apiserver ./cmd/annex-apiserver \
+    go build -trimpath -buildvcs=false -ldflags "-s -w ${LDFLAGS}" -o /out/annex-apiserver ./cmd/annex-apiserver \
     && mkdir /out/data
 
 FROM ${BASE_IMAGE}

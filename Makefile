@@ -46,12 +46,12 @@ run: build ## Start annex alone with sample objects and keep serving until Ctrl-
 
 .PHONY: image
 image: ## Build the container image (needs docker).
-	docker build --tag $(IMAGE) .
+	docker build --build-arg LDFLAGS='$(LDFLAGS)' --tag $(IMAGE) .
 
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-e2e ## Run unit, integration and end-to-end tests.
+test: test-unit test-integration test-conformance test-e2e ## Run unit, integration, conformance and end-to-end tests.
 
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, with the race detector.
@@ -73,14 +73,13 @@ test-e2e: build kubernetes ## Run annex behind a real kube-apiserver, as process
 	$(GO) test -count=1 -p 1 -timeout $(E2E_TIMEOUT) $(TEST_ARGS) $${packages}
 
 .PHONY: test-conformance
-test-conformance: build kubernetes ## Run upstream's CustomResourceDefinition suite against annex.
+test-conformance: ## Run upstream's CustomResourceDefinition suite against annex.
 	@hack/conformance.sh
 
 .PHONY: test-full
-test-full: export ANNEX_TEST_FULL = 1
-test-full: ## Run all tests, with the slow ones that make test leaves out (sets ANNEX_TEST_FULL=1).
-	@$(MAKE) test UNIT_TIMEOUT=30m INTEGRATION_TIMEOUT=60m E2E_TIMEOUT=120m
-	@$(MAKE) test-conformance
+test-full: test ## Run all tests, then those again that make test runs without the race detector, with it.
+	@hack/conformance.sh --race
+	@$(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m
 
 ##@ Before a commit
 

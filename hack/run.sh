@@ -2,7 +2,7 @@
 # Starts a standalone server, fills it with the example objects of artifacts/,
 # shows what can be asked of it, and serves until Ctrl-C.
 #
-# Environment: KUBECTL names a kubectl to use; ANNEX_RUN_DIR the directory to
+# `make run` builds the server first. Environment: KUBECTL names a kubectl to use; ANNEX_RUN_DIR the directory to
 # keep everything in (default _output/run); ANNEX_RUN_PORT the port (default 6443).
 set -o errexit -o nounset -o pipefail
 
@@ -13,7 +13,6 @@ server=_output/bin/annex-apiserver
 log="${root_dir}/annex-apiserver.log"
 export KUBECONFIG="${root_dir}/admin.kubeconfig"
 
-make build
 go build -o _output/bin/ ./hack/samples
 
 kubectl=${KUBECTL:-$(command -v kubectl || true)}
@@ -83,7 +82,7 @@ echo "\$ kubectl --namespace=team-7 get podendpoint nginx-7 --watch    (while it
 watch_output="${root_dir}/watch.txt"
 "${kubectl}" --namespace=team-7 get podendpoint nginx-7 --watch --request-timeout=5s >"${watch_output}" 2>/dev/null &
 watch_pid=$!
-until [[ $(wc -l <"${watch_output}") -ge 2 ]]; do sleep 0.1; done
+until [[ $(wc -l <"${watch_output}") -ge 2 ]] || ! kill -0 "${watch_pid}" 2>/dev/null; do sleep 0.1; done
 state=not-ready
 [[ $("${kubectl}" --namespace=team-7 get podendpoint nginx-7 -o 'jsonpath={.status.state}') == not-ready ]] && state=ready
 "${kubectl}" --namespace=team-7 patch podendpoint nginx-7 --subresource=status --type=merge -p "{\"status\":{\"state\":\"${state}\"}}" >/dev/null

@@ -6,6 +6,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,11 +73,38 @@ func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServ
 	return server.InstallAPIGroup(&group)
 }
 
+// hookTimeout is how long a stop waits for the start of the embedded server to be over.
+const hookTimeout = 10 * time.Second
+
 // Run serves until ctx is done and all requests in flight are answered.
 func (s *Server) Run(ctx context.Context) error {
 	prepared := s.GenericAPIServer.PrepareRun()
 	if err := s.publishOpenAPI(); err != nil {
 		return fmt.Errorf("publishing OpenAPI: %w", err)
 	}
-	return prepared.RunWithContext(ctx)
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	go func() {
+		select {
+		case <-ctx.Done():
+			s.waitForHooks()
+			cancel()
+		case <-runCtx.Done():
+		}
+	}()
+	return prepared.RunWithContext(runCtx)
+}
+
+// waitForHooks returns when the embedded server knows the definitions. A hook
+// of upstream that is interrupted before ends the process at once
+// (k8s.io/apiserver pkg/server/hooks.go), and with it an embedded etcd.
+func (s *Server) waitForHooks() {
+	timeout := time.After(hookTimeout)
+	for _, complete := range s.GenericAPIServer.MuxAndDiscoveryCompleteSignals() {
+		select {
+		case <-complete:
+		case <-timeout:
+			return
+		}
+	}
 }

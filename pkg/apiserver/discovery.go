@@ -59,9 +59,12 @@ func installDiscovery(front *genericapiserver.GenericAPIServer, customResources 
 		return fmt.Errorf("watching definitions: %w", err)
 	}
 	return front.AddPostStartHook("custom-group-discovery", func(hook genericapiserver.PostStartHookContext) error {
-		return wait.PollUntilContextCancel(hook, discoverySyncPeriod, true, func(context.Context) (bool, error) {
-			return registration.HasSynced(), nil
-		})
+		// A hook that fails ends the process at once; one that the stop of the server cuts short must not.
+		synced := func(context.Context) (bool, error) { return registration.HasSynced(), nil }
+		if err := wait.PollUntilContextCancel(hook, discoverySyncPeriod, true, synced); err != nil && hook.Err() == nil {
+			return err
+		}
+		return nil
 	})
 }
 

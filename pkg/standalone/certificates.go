@@ -31,8 +31,9 @@ import (
 const (
 	// leafLifetime is how long a certificate that the authority issues is valid.
 	leafLifetime = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is issued anew at the next start.
-	renewBefore = 30 * 24 * time.Hour
+	// renewBefore is how long before its end a certificate is issued anew at the next start: a server that is started
+	// twice a year never shows an expired one.
+	renewBefore = leafLifetime / 2
 	// clockSkew is how far the clocks of server and client may differ.
 	clockSkew = 5 * time.Minute
 )
@@ -87,12 +88,19 @@ func createAuthority(dir string) (*authority, error) {
 }
 
 // servingTemplate names the server by every name that a client on this machine may use.
-func servingTemplate(ip net.IP, alternateDNS []string) *x509.Certificate {
+func servingTemplate(ip net.IP, alternateNames []string) *x509.Certificate {
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "annex-apiserver"},
+		Subject:     pkix.Name{CommonName: ServerName},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:    append([]string{"localhost"}, alternateDNS...),
+		DNSNames:    []string{"localhost", ServerName},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv6loopback},
+	}
+	for _, name := range alternateNames {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
 	}
 	if hostname, err := os.Hostname(); err == nil {
 		template.DNSNames = append(template.DNSNames, hostname)

@@ -24,6 +24,9 @@ import (
 const (
 	// adminUser is the name of the administrator in certificate and token.
 	adminUser = "annex-admin"
+	// ServerName is a name that the server's own certificate is valid for, wherever
+	// it listens. The administrator's kubeconfig asks for it.
+	ServerName = "annex-apiserver"
 	// AdminKubeconfig is the name of the administrator's kubeconfig in the root directory.
 	AdminKubeconfig = "admin.kubeconfig"
 	// tokensFile is the name of the static token file in the root directory.
@@ -47,10 +50,10 @@ type Credentials struct {
 
 // Prepare returns the credentials in rootDir and makes those that are missing.
 //
-// address is where the server listens; alternateDNS are further names of the
-// server in its certificate. An existing file that cannot be used is an error
+// address is where the server listens; alternateNames are further DNS names and
+// IP addresses of the server in its certificate. An existing file that cannot be used is an error
 // that names it and says how to mend it.
-func Prepare(rootDir string, address *net.TCPAddr, alternateDNS []string) (*Credentials, error) {
+func Prepare(rootDir string, address *net.TCPAddr, alternateNames []string) (*Credentials, error) {
 	dir := filepath.Join(rootDir, certificatesDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the certificate directory: %w", err)
@@ -59,7 +62,7 @@ func Prepare(rootDir string, address *net.TCPAddr, alternateDNS []string) (*Cred
 	if err != nil {
 		return nil, err
 	}
-	serving, err := authority.loadOrIssue(dir, "serving", servingTemplate(address.IP, alternateDNS))
+	serving, err := authority.loadOrIssue(dir, "serving", servingTemplate(address.IP, alternateNames))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +100,7 @@ func serverURL(address *net.TCPAddr) string {
 func writeKubeconfig(path, server string, authority *authority, admin *pair) error {
 	const name = "annex"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: authority.certPEM}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, TLSServerName: ServerName, CertificateAuthorityData: authority.certPEM}
 	config.AuthInfos[adminUser] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.certPEM, ClientKeyData: admin.keyPEM}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: adminUser}
 	config.CurrentContext = name

@@ -8,6 +8,6 @@
 // Everything lies in the root directory, readable by its owner only. A second
 // start reuses what is there. Files that cannot be used are reported and never
 // overwritten; the serving and the administrator's certificate alone are
-// renewed by themselves, shortly before they expire and when the address of
+// renewed by themselves, at a start in the second half of their life and when the address of
 // the server has changed.
 package standalone

@@ -157,6 +157,9 @@ func startRunIn(t *testing.T, root, dir string) *run {
 	if _, err := os.Stat(kubectl); err != nil {
 		t.Fatalf("kubectl is not built (run make kubernetes): %v", err)
 	}
+	if _, err := os.Stat(filepath.Join(root, "_output", "bin", "annex-apiserver")); err != nil {
+		t.Fatalf("annex-apiserver is not built (run make build): %v", err)
+	}
 	r := &run{root: root, dir: dir, ended: make(chan error, 1)}
 	r.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), "hack/run.sh")
 	r.cmd.Dir = root

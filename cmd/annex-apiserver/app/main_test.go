@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,8 +31,26 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func serverCommand(ctx context.Context, args ...string) (*exec.Cmd, *bytes.Buffer) {
-	output := &bytes.Buffer{}
+// output is what a process has printed so far.
+type output struct {
+	lock    sync.Mutex
+	content bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.content.Write(p)
+}
+
+func (o *output) String() string {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.content.String()
+}
+
+func serverCommand(ctx context.Context, args ...string) (*exec.Cmd, *output) {
+	output := &output{}
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	// No cluster may be found by accident.
 	cmd.Env = append(os.Environ(), runAsServer+"=1", "KUBERNETES_SERVICE_HOST=", "KUBERNETES_SERVICE_PORT=")

@@ -21,6 +21,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
@@ -54,6 +56,22 @@ func TestRefusesFlags(t *testing.T) {
 		"alone, with authorization by a cluster": {
 			args: []string{"--standalone", "--authorization-kubeconfig=x"},
 			want: []string{"--authorization-kubeconfig", "contradict"},
+		},
+		"alone, with a front proxy": {
+			args: []string{"--standalone", "--requestheader-client-ca-file=x"},
+			want: []string{"--requestheader-client-ca-file", "contradict"},
+		},
+		"alone, with fairness that needs a cluster": {
+			args: []string{"--standalone", "--enable-priority-and-fairness=true"},
+			want: []string{"--enable-priority-and-fairness", "contradict"},
+		},
+		"a flag without effect": {
+			args: []string{"--standalone", "--watch-cache-sizes=annexedgroups.kubeannex.io#0"},
+			want: []string{"unknown flag: --watch-cache-sizes"},
+		},
+		"an unknown feature": {
+			args: []string{"--standalone", "--feature-gates=NoSuchFeature=true"},
+			want: []string{"unrecognized feature gate: NoSuchFeature"},
 		},
 		"alone, with admission that needs a cluster": {
 			args: []string{"--standalone", "--enable-admission-plugins=NamespaceLifecycle"},
@@ -172,6 +190,30 @@ func TestRefusesSurroundings(t *testing.T) {
 			args: []string{"--standalone", "--tls-cert-file=" + futureCert, "--tls-private-key-file=" + futureKey},
 			want: []string{"future.crt", "valid only from", "clock"},
 		},
+		"an address of another machine": {
+			args: []string{"--standalone", "--bind-address=192.0.2.77"},
+			want: []string{"192.0.2.77", "--bind-address"},
+		},
+		"an unknown cipher": {
+			args: []string{"--standalone", "--tls-cipher-suites=NOPE"},
+			want: []string{"NOPE", "correct the --tls flags"},
+		},
+		"an expired authority of client certificates": {
+			args: []string{"--standalone", "--client-ca-file=" + expiredCert},
+			want: []string{"expired.crt", "--client-ca-file", "expired on", "renew"},
+		},
+		"an expired certificate for etcd": {
+			args: []string{"--standalone", "--etcd-servers=https://127.0.0.1:1", "--etcd-certfile=" + expiredCert, "--etcd-keyfile=" + expiredKey},
+			want: []string{"expired.crt", "--etcd-certfile", "renew"},
+		},
+		"an encryption configuration that is not there": {
+			args: []string{"--standalone", "--encryption-provider-config=" + filepath.Join(dir, "missing")},
+			want: []string{"missing", "correct --encryption-provider-config"},
+		},
+		"a cluster that does not answer": {
+			args: []string{"--kubeconfig=" + deadCluster(t, dir), "--etcd-servers=http://127.0.0.1:1"},
+			want: []string{"127.0.0.1:1", "check that the cluster of --authentication-kubeconfig answers"},
+		},
 		"an authority that is none": {
 			args: []string{"--standalone", "--client-ca-file=" + garbage},
 			want: []string{"--client-ca-file", "garbage"},
@@ -245,12 +287,28 @@ func TestRefusesRootDirectoryWithoutDamage(t *testing.T) {
 }
 
 func TestRefusesRootDirectoryInUse(t *testing.T) {
-	t.Parallel()
-	root := filepath.Join(t.TempDir(), "root")
-	server := startServer(t, root)
-	last := runRefused(t, "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(freePort(t)))
-	assertContains(t, last, []string{"in use by another annex-apiserver", strconv.Itoa(server.Process.Pid), "--root-dir"})
-	stopServer(t, server)
+	external, err := embedded.Start(t.Context(), embedded.Options{RootDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := external.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	tests := map[string][]string{
+		"with the embedded etcd":  nil,
+		"with external etcd only": {"--etcd-servers=" + external.Endpoints()[0]},
+	}
+	for name, args := range tests {
+		t.Run(name, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "root")
+			server := startServer(t, root, args...)
+			last := runRefused(t, append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(freePort(t))}, args...)...)
+			assertContains(t, last, []string{"in use by another annex-apiserver", strconv.Itoa(server.Process.Pid), "--root-dir"})
+			stopServer(t, server)
+		})
+	}
 }
 
 func assertContains(t *testing.T, line string, want []string) {
@@ -269,6 +327,20 @@ func overwrite(name string) func(*testing.T, string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// deadCluster writes the kubeconfig of a server that does not exist.
+func deadCluster(t *testing.T, dir string) string {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["dead"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.Contexts["dead"] = &clientcmdapi.Context{Cluster: "dead"}
+	config.CurrentContext = "dead"
+	path := filepath.Join(dir, "dead.kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // listen occupies a port until the test ends.

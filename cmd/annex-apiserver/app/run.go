@@ -26,6 +26,10 @@ import (
 // has answered its last request.
 func Run(ctx context.Context, opts options.CompletedOptions) (err error) {
 	instance, err := Start(ctx, opts)
+	if ctx.Err() != nil && err != nil {
+		klog.FromContext(ctx).Info("Stopped before the server was built", "reason", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -44,7 +48,9 @@ type Instance struct {
 	// Config is the configuration the server was built from.
 	Config *apiserver.Config
 
-	etcd *embedded.Server
+	// etcd is nil with external servers, unlock where the embedded etcd holds the lock or nothing needs one.
+	etcd   *embedded.Server
+	unlock func() error
 }
 
 // Start assembles a server. The caller owns the instance and must Close it
@@ -60,13 +66,16 @@ func Start(ctx context.Context, opts options.CompletedOptions) (_ *Instance, err
 			err = utilerrors.NewAggregate([]error{err, instance.Close()})
 		}
 	}()
+	if instance.unlock, err = opts.LockRootDir(); err != nil {
+		return nil, err
+	}
 	if instance.etcd, err = opts.StartEmbeddedEtcd(ctx); err != nil {
 		return nil, err
 	}
-	if err := opts.CheckEtcd(ctx); err != nil {
+	if instance.Config, err = opts.Config(); err != nil {
 		return nil, err
 	}
-	if instance.Config, err = opts.Config(); err != nil {
+	if err := opts.CheckEtcd(ctx, instance.Config); err != nil {
 		return nil, err
 	}
 	if instance.Server, err = instance.Config.Complete().New(); err != nil {
@@ -90,14 +99,19 @@ func (i *Instance) Serve(ctx context.Context) error {
 		}
 	}()
 	err := i.Server.Run(ctx)
-	if cause := context.Cause(ctx); err == nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return utilerrors.NewAggregate([]error{cause, err})
 	}
 	return err
 }
 
-// Close stops the embedded etcd, if there is one, and waits until it has.
+// Close stops the embedded etcd, if there is one, waits until it has, and gives the root directory free.
 func (i *Instance) Close() error {
+	if i.unlock != nil {
+		if err := i.unlock(); err != nil {
+			return fmt.Errorf("unlocking the root directory: %w", err)
+		}
+	}
 	if i.etcd == nil {
 		return nil
 	}

@@ -50,7 +50,7 @@ func NewServerCommand(ctx context.Context) *cobra.Command {
 				return fmt.Errorf("configuring logs: %w", err)
 			}
 			if err := opts.ServerRun.ComponentGlobalsRegistry.Set(); err != nil {
-				return fmt.Errorf("setting feature gates: %w", err)
+				return fmt.Errorf("setting features: %w: correct --feature-gates and --emulated-version", err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
 			completed, err := opts.Complete()

@@ -217,3 +217,50 @@ func TestReadyReportsRevisionFloor(t *testing.T) {
 		t.Errorf("readiness does not report the revision floor:\n%s", body)
 	}
 }
+
+func TestStopDuringStart(t *testing.T) {
+	for _, marker := range []string{"Embedded etcd is ready", "Serving securely", "Starting DiscoveryController"} {
+		t.Run(marker, func(t *testing.T) {
+			t.Parallel()
+			root := filepath.Join(t.TempDir(), "root")
+			cmd, output := serverCommand(context.WithoutCancel(t.Context()), "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(freePort(t)))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if cmd.ProcessState == nil {
+					cmd.Process.Kill() //nolint:errcheck // it may have ended
+				}
+			})
+			err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, readyTimeout, true, func(context.Context) (bool, error) {
+				return strings.Contains(output.String(), marker), nil
+			})
+			if err != nil {
+				t.Fatalf("%q is not logged: %v\n%s", marker, err, output)
+			}
+			stopServer(t, cmd)
+			if !strings.Contains(output.String(), "Stopping embedded etcd") || strings.Contains(output.String(), "goroutine ") {
+				t.Errorf("server did not stop in order:\n%s", output)
+			}
+		})
+	}
+}
+
+func TestOwnServingCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	certFile, keyFile := certificate(t, dir, "own", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	// startServer asks with the administrator's kubeconfig, which does not know the authority of this certificate.
+	server := startServer(t, root, "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile)
+	defer stopServer(t, server)
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(root, "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := rest.AnonymousClientConfig(config)
+	client.TLSClientConfig = rest.TLSClientConfig{CAFile: certFile, ServerName: "localhost"}
+	if _, err := getWith(t.Context(), client, "/readyz"); err != nil {
+		t.Errorf("the given certificate is not shown: %v", err)
+	}
+}

@@ -62,7 +62,7 @@ func checkDataDir(ctx context.Context, dir string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("etcd data directory %s cannot be read, run as its owner or mend its permissions: %w", dir, err)
 	}
-	return fmt.Errorf("etcd data directory %s is damaged: %w: restore it from a backup (etcdutl snapshot restore), or move it aside to start with an empty store", dir, err)
+	return fmt.Errorf("etcd data directory %s is damaged: %w: restore it from a backup with etcdutl snapshot restore --bump-revision --mark-compacted, or move it aside and start an empty store with a higher --etcd-revision-floor", dir, err)
 }
 
 // checkDatabase walks all of the database and returns the index of the last log entry that it contains.

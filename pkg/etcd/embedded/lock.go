@@ -16,14 +16,15 @@ import (
 
 const lockFileName = "annex-apiserver.lock"
 
-// dirLock is an exclusive lock on a root directory. The kernel frees it when the process ends, however it ends.
-type dirLock struct {
+// RootLock is an exclusive lock on a root directory. The kernel frees it when the process ends, however it ends.
+type RootLock struct {
 	file *fileutil.LockedFile
 }
 
-// lockDir takes the lock without waiting: bbolt's own lock, which etcd takes later, waits for ever and says so only
-// in a log.
-func lockDir(root string) (*dirLock, error) {
+// LockRootDir makes a root directory its caller's own, without waiting: bbolt's own lock, which etcd takes later, waits
+// for ever and says so only in a log. The directory must exist. One that another process holds is an error that names
+// the process. Start takes this lock by itself.
+func LockRootDir(root string) (*RootLock, error) {
 	path := filepath.Join(root, lockFileName)
 	file, err := fileutil.TryLockFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fileutil.ErrLocked) {
@@ -33,14 +34,14 @@ func lockDir(root string) (*dirLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking root directory %s: %w", root, err)
 	}
-	lock := &dirLock{file: file}
+	lock := &RootLock{file: file}
 	if err := lock.writeHolder(); err != nil {
-		return nil, errors.Join(fmt.Errorf("writing lock file %s: %w", path, err), lock.release())
+		return nil, errors.Join(fmt.Errorf("writing lock file %s: %w", path, err), lock.Release())
 	}
 	return lock, nil
 }
 
-func (l *dirLock) writeHolder() error {
+func (l *RootLock) writeHolder() error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
@@ -48,8 +49,8 @@ func (l *dirLock) writeHolder() error {
 	return err
 }
 
-// release frees the lock. The file stays: removing it would let two processes lock two files of one name.
-func (l *dirLock) release() error {
+// Release frees the lock. The file stays: removing it would let two processes lock two files of one name.
+func (l *RootLock) Release() error {
 	return l.file.Close()
 }
 

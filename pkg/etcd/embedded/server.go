@@ -33,7 +33,7 @@ const (
 type Server struct {
 	options Options
 	logger  klog.Logger
-	lock    *dirLock
+	lock    *RootLock
 	sockets socketDir
 	etcd    *embed.Etcd
 	fail    *failure
@@ -64,7 +64,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	if err := os.MkdirAll(options.RootDir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating root directory, choose another --root-dir or mend its permissions: %w", err)
 	}
-	lock, err := lockDir(options.RootDir)
+	lock, err := LockRootDir(options.RootDir)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 		done:    make(chan struct{}),
 	}
 	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.sockets.remove(), lock.release())
+		return nil, errors.Join(err, s.sockets.remove(), lock.Release())
 	}
 	return s, nil
 }
@@ -247,7 +247,7 @@ func (s *Server) close() error {
 		return err
 	}
 	s.finish(nil)
-	return errors.Join(s.sockets.remove(), s.lock.release())
+	return errors.Join(s.sockets.remove(), s.lock.Release())
 }
 
 // stop ends etcd and waits for it.

@@ -27,29 +27,42 @@ func Check(ctx context.Context, client *clientv3.Client) error {
 		strings.Join(client.Endpoints(), ","))
 }
 
-// Recover lets an embedded etcd accept writes again if its database, once
-// defragmented, is smaller than quotaBytes, and fails if it is not. An etcd
-// that is not full is left alone.
+// Recover lets an embedded etcd accept writes again if its database is smaller
+// than quotaBytes, as after the quota was raised, or becomes so by
+// defragmentation, and fails if it does not. Defragmentation copies the whole
+// database. An etcd that is not full is left alone.
 func Recover(ctx context.Context, client *clientv3.Client, quotaBytes int64) error {
 	full, err := hasAlarm(ctx, client)
 	if err != nil || !full {
 		return err
 	}
-	endpoint := client.Endpoints()[0]
-	if _, err := client.Defragment(ctx, endpoint); err != nil {
-		return fmt.Errorf("defragmenting the embedded etcd, which is full: %w", err)
-	}
-	status, err := client.Status(ctx, endpoint)
+	size, err := databaseSize(ctx, client)
 	if err != nil {
-		return fmt.Errorf("reading the size of the embedded etcd: %w", err)
+		return err
 	}
-	if status.DbSize >= quotaBytes {
-		return fmt.Errorf("the embedded etcd is full: its database has %d bytes and its quota is %d; raise --embedded-etcd-quota-bytes", status.DbSize, quotaBytes)
+	if size >= quotaBytes {
+		if _, err := client.Defragment(ctx, client.Endpoints()[0]); err != nil {
+			return fmt.Errorf("defragmenting the embedded etcd, which is full: %w: raise --embedded-etcd-quota-bytes", err)
+		}
+		if size, err = databaseSize(ctx, client); err != nil {
+			return err
+		}
+	}
+	if size >= quotaBytes {
+		return fmt.Errorf("the embedded etcd is full: its database has %d bytes and its quota is %d; raise --embedded-etcd-quota-bytes", size, quotaBytes)
 	}
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		return fmt.Errorf("disarming the space alarm of the embedded etcd: %w", err)
 	}
 	return nil
+}
+
+func databaseSize(ctx context.Context, client *clientv3.Client) (int64, error) {
+	status, err := client.Status(ctx, client.Endpoints()[0])
+	if err != nil {
+		return 0, fmt.Errorf("reading the size of the embedded etcd: %w", err)
+	}
+	return status.DbSize, nil
 }
 
 func hasAlarm(ctx context.Context, client *clientv3.Client) (bool, error) {

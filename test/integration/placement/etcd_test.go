@@ -70,7 +70,7 @@ func TestRevisionFloor(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			server, err := testserver.StartExcept(t.Context(), "etcd-revision-floor", append([]string{"--standalone", "--root-dir=" + shortTempDir(t)}, tc.flags...)...)
+			server, err := testserver.StartExcept(t.Context(), []string{"etcd-revision-floor"}, append([]string{"--standalone", "--root-dir=" + shortTempDir(t)}, tc.flags...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,5 +91,29 @@ func TestRevisionFloor(t *testing.T) {
 				t.Errorf("the check does not say why: %s", body)
 			}
 		})
+	}
+}
+
+func TestUnreachableOverrideLeavesTheRestAlone(t *testing.T) {
+	server, err := testserver.StartExcept(t.Context(), []string{"etcd-override-readiness-0", "etcd-revision-floor"},
+		"--standalone", "--root-dir="+shortTempDir(t), "--etcd-servers-overrides=lab.annex.test/gadgets#http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	client, err := kubernetes.NewForConfig(server.ClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]bool{"/livez": true, "/apis/kubeannex.io/v1alpha1/annexedgroups": true, "/readyz/etcd-override-readiness-0": false}
+	for path, want := range paths {
+		_, err := client.Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		if got := err == nil; got != want {
+			t.Errorf("%s succeeds: %v (%v), want %v", path, got, err, want)
+		}
 	}
 }

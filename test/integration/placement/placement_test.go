@@ -236,7 +236,6 @@ func assertHealthChecks(t *testing.T, config *rest.Config, wantOverride bool) {
 		"[+]etcd ok":                      true,
 		"[+]etcd-readiness ok":            true,
 		"[+]etcd-revision-floor ok":       true,
-		"[+]etcd-override-0 ok":           wantOverride,
 		"[+]etcd-override-readiness-0 ok": wantOverride,
 	} {
 		if got := strings.Contains(string(body), check); got != want {

@@ -145,6 +145,25 @@ func TestConcurrentWrites(t *testing.T) {
 	}
 }
 
+// A standalone server has no garbage collector, so no deletion may wait for one.
+func TestStandaloneDeletionEnds(t *testing.T) {
+	client := startServer(t)
+	gadgets := client.Resource(env.GadgetResource("v1")).Namespace("t")
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+		t.Run(string(policy), func(t *testing.T) {
+			if _, err := gadgets.Create(t.Context(), env.Gadget("t", "g", nil), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := gadgets.Delete(t.Context(), "g", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := gadgets.Get(t.Context(), "g", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Errorf("after the deletion: got %v, want NotFound", err)
+			}
+		})
+	}
+}
+
 type resourceOf func(*unstructured.Unstructured) dynamic.ResourceInterface
 
 func testCreate(t *testing.T, k kind, resource resourceOf) {

@@ -106,6 +106,9 @@ func (o *AuthenticationOptions) clientCAs(credentials *standalone.Credentials) (
 	if o.Delegating.ClientCert.ClientCA == "" {
 		return own, nil
 	}
+	if err := checkCertificate("--client-ca-file", o.Delegating.ClientCert.ClientCA); err != nil {
+		return nil, err
+	}
 	further, err := o.Delegating.ClientCert.GetClientCAContentProvider()
 	if err != nil {
 		return nil, fmt.Errorf("reading --client-ca-file: %w", err)

@@ -5,9 +5,30 @@ package options
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"slices"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
 )
+
+// checkCertificate refuses a file that holds no certificate or only expired
+// ones: nobody could connect with it. An empty name is no certificate and fine.
+func checkCertificate(flag, file string) error {
+	if file == "" {
+		return nil
+	}
+	certs, err := certutil.CertsFromFile(file)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w: correct the flag or the file", flag, err)
+	}
+	now := time.Now()
+	if !slices.ContainsFunc(certs, func(cert *x509.Certificate) bool { return now.Before(cert.NotAfter) }) {
+		return fmt.Errorf("the certificate %s of %s expired on %s: renew it", file, flag, certs[0].NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
 
 // checkServingCertificate refuses a certificate that no client would accept,
 // rather than letting every client find out. Empty names mean a certificate

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/kubeannex/annex/pkg/apiserver"
 	"github.com/kubeannex/annex/pkg/standalone"
@@ -29,43 +31,56 @@ func (o CompletedOptions) Listen() error {
 	if o.SecureServing.Listener != nil {
 		return nil
 	}
-	// Certificates are read later: a standalone server has to make them first.
-	listening := *o.SecureServing.SecureServingOptions
-	listening.ServerCert = genericoptions.GeneratableKeyCert{}
-	listening.SNICertKeys = nil
+	// Only the address counts here. Certificates are read later, because a standalone server has to make them first.
+	listening := genericoptions.SecureServingOptions{
+		BindAddress:          o.SecureServing.BindAddress,
+		BindPort:             o.SecureServing.BindPort,
+		BindNetwork:          o.SecureServing.BindNetwork,
+		PermitPortSharing:    o.SecureServing.PermitPortSharing,
+		PermitAddressSharing: o.SecureServing.PermitAddressSharing,
+	}
 	var info *genericapiserver.SecureServingInfo
 	if err := listening.ApplyTo(&info); err != nil {
-		return fmt.Errorf("%w: stop the process that holds the port or choose another with --bind-address and --secure-port", err)
+		return fmt.Errorf("%w: free the address or choose another with --bind-address and --secure-port", err)
 	}
 	o.SecureServing.Listener, o.SecureServing.BindPort = listening.Listener, listening.BindPort
 	return nil
 }
 
 // Config turns the options into the configuration of a server. Listen must
-// have been called, and etcd must be up.
+// have been called.
 func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	config := apiserver.NewConfig()
 	generic := &config.GenericConfig.Config
 	if err := o.ServerRun.ApplyTo(generic); err != nil {
 		return nil, err
 	}
+	// The order follows from what needs what: traces wrap the client that serving makes, and storage uses both traces and egress.
+	serving, credentials, err := o.serving()
+	if err != nil {
+		return nil, err
+	}
+	if err := serving.ApplyToConfig(generic); err != nil {
+		return nil, fmt.Errorf("configuring serving: %w: correct the --tls flags", err)
+	}
+	if err := o.EgressSelector.ApplyTo(generic); err != nil {
+		return nil, fmt.Errorf("configuring egress: %w: correct --egress-selector-config-file", err)
+	}
+	if err := o.Traces.ApplyTo(generic.EgressSelector, generic); err != nil {
+		return nil, fmt.Errorf("configuring traces: %w: correct --tracing-config-file", err)
+	}
 	if err := o.applyStorage(config); err != nil {
 		return nil, err
 	}
-	if err := o.EgressSelector.ApplyTo(generic); err != nil {
-		return nil, fmt.Errorf("configuring egress: %w", err)
-	}
-	if err := o.Traces.ApplyTo(generic.EgressSelector, generic); err != nil {
-		return nil, fmt.Errorf("configuring traces: %w", err)
-	}
 	if err := o.Audit.ApplyTo(generic); err != nil {
-		return nil, fmt.Errorf("configuring audit: %w", err)
+		return nil, fmt.Errorf("configuring audit: %w: correct --audit-policy-file and the other --audit flags", err)
 	}
-	applyMode := o.applyDelegated
-	if o.Standalone.Enabled {
-		applyMode = o.applyStandalone
+	if credentials != nil {
+		err = o.applyStandalone(config, credentials)
+	} else {
+		err = o.applyDelegated(config)
 	}
-	if err := applyMode(config); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	config.ExtraConfig.ReplicaCount = o.ReplicaCount
@@ -74,20 +89,36 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	return config, nil
 }
 
-// applyStandalone configures a server that has no cluster to ask.
-func (o CompletedOptions) applyStandalone(config *apiserver.Config) error {
-	credentials, err := standalone.Prepare(o.Standalone.RootDir, o.SecureServing.Listener.Addr().(*net.TCPAddr), o.AlternateDNS)
+// serving returns the serving options with certificates, made where there were
+// none, and the credentials of a standalone server. The receiver stays as it is.
+func (o CompletedOptions) serving() (*genericoptions.SecureServingOptionsWithLoopback, *standalone.Credentials, error) {
+	copied := *o.SecureServing.SecureServingOptions
+	serving := copied.WithLoopback()
+	pair := &serving.ServerCert.CertKey
+	if !o.Standalone.Enabled {
+		if err := serving.MaybeDefaultWithSelfSignedCerts("localhost", o.AlternateNames, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+			return nil, nil, fmt.Errorf("generating a serving certificate: %w: make --cert-dir writable or give --tls-cert-file", err)
+		}
+		return serving, nil, checkServingCertificate(pair.CertFile, pair.KeyFile)
+	}
+	credentials, err := standalone.Prepare(o.Standalone.RootDir, serving.Listener.Addr().(*net.TCPAddr), o.AlternateNames)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	if o.SecureServing.ServerCert.CertKey.CertFile == "" {
-		o.SecureServing.ServerCert.CertKey.CertFile = credentials.ServingCertFile
-		o.SecureServing.ServerCert.CertKey.KeyFile = credentials.ServingKeyFile
+	if pair.CertFile == "" {
+		pair.CertFile, pair.KeyFile = credentials.ServingCertFile, credentials.ServingKeyFile
+	} else {
+		// The administrator's kubeconfig trusts the server's own authority only, and asks for this name.
+		serving.SNICertKeys = append(slices.Clone(serving.SNICertKeys), cliflag.NamedCertKey{
+			Names: []string{standalone.ServerName}, CertFile: credentials.ServingCertFile, KeyFile: credentials.ServingKeyFile,
+		})
 	}
+	return serving, credentials, checkServingCertificate(pair.CertFile, pair.KeyFile)
+}
+
+// applyStandalone configures a server that has no cluster to ask.
+func (o CompletedOptions) applyStandalone(config *apiserver.Config, credentials *standalone.Credentials) error {
 	generic := &config.GenericConfig.Config
-	if err := o.applyServing(generic); err != nil {
-		return err
-	}
 	if err := o.Authentication.applyStandalone(&generic.Authentication, generic.SecureServing, credentials); err != nil {
 		return err
 	}
@@ -104,52 +135,37 @@ func (o CompletedOptions) applyStandalone(config *apiserver.Config) error {
 // applyDelegated configures a server that asks a cluster who may do what.
 func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	recommended := config.GenericConfig
-	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", o.AlternateDNS, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
-		return fmt.Errorf("generating a serving certificate: %w", err)
-	}
-	if err := o.applyServing(&recommended.Config); err != nil {
-		return err
-	}
 	if err := o.CoreAPI.ApplyTo(recommended); err != nil {
 		if errors.Is(err, rest.ErrNotInCluster) {
 			return errors.New("no cluster found: give --kubeconfig, or --standalone to run without a cluster")
 		}
-		return fmt.Errorf("connecting to the cluster: %w", err)
+		return fmt.Errorf("connecting to the cluster: %w: correct --kubeconfig", err)
+	}
+	if err := checkCertificate("--client-ca-file", o.Authentication.Delegating.ClientCert.ClientCA); err != nil {
+		return err
 	}
 	if err := o.Authentication.Delegating.ApplyTo(&recommended.Authentication, recommended.SecureServing, recommended.OpenAPIConfig); err != nil {
-		return fmt.Errorf("configuring delegated authentication: %w", err)
+		return fmt.Errorf("configuring delegated authentication: %w: check that the cluster of --authentication-kubeconfig answers and lets this user read its authentication settings", err)
 	}
 	if err := o.Authorization.Delegating.ApplyTo(&recommended.Authorization); err != nil {
-		return fmt.Errorf("configuring delegated authorization: %w", err)
+		return fmt.Errorf("configuring delegated authorization: %w: correct --authorization-kubeconfig", err)
 	}
 	kubeClient, err := kubernetes.NewForConfig(recommended.ClientConfig)
 	if err != nil {
-		return fmt.Errorf("creating a client of the cluster: %w", err)
+		return fmt.Errorf("creating a client of the cluster: %w: correct --kubeconfig", err)
 	}
 	dynamicClient, err := dynamic.NewForConfig(recommended.ClientConfig)
 	if err != nil {
-		return fmt.Errorf("creating a client of the cluster: %w", err)
+		return fmt.Errorf("creating a client of the cluster: %w: correct --kubeconfig", err)
 	}
 	if err := o.Features.ApplyTo(&recommended.Config, kubeClient, recommended.SharedInformerFactory); err != nil {
 		return err
 	}
 	if err := o.Admission.ApplyTo(&recommended.Config, recommended.SharedInformerFactory, kubeClient, dynamicClient,
 		utilfeature.DefaultFeatureGate, recommended.EffectiveVersion); err != nil {
-		return fmt.Errorf("configuring admission: %w", err)
+		return fmt.Errorf("configuring admission: %w: correct the --admission flags", err)
 	}
 	config.ExtraConfig.ServiceResolver = clusterServiceResolver{recommended.SharedInformerFactory.Core().V1().Services().Lister()}
-	return nil
-}
-
-// applyServing uses the listener and the certificates.
-func (o CompletedOptions) applyServing(config *genericapiserver.Config) error {
-	pair := o.SecureServing.ServerCert.CertKey
-	if err := checkServingCertificate(pair.CertFile, pair.KeyFile); err != nil {
-		return err
-	}
-	if err := o.SecureServing.ApplyToConfig(config); err != nil {
-		return fmt.Errorf("configuring serving: %w", err)
-	}
 	return nil
 }
 

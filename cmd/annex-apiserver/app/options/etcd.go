@@ -4,19 +4,24 @@
 package options
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/klog/v2"
 
-	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/apiserver"
 	etcdclient "github.com/kubeannex/annex/pkg/etcd/client"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
@@ -47,8 +52,10 @@ type EtcdOptions struct {
 
 // NewEtcdOptions returns the default values.
 func NewEtcdOptions() *EtcdOptions {
-	config := storagebackend.NewDefaultConfig(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
+	config := storagebackend.NewDefaultConfig(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(kubeannexv1alpha1.SchemeGroupVersion))
 	config.Transport.ServerList = []string{EmbeddedServers}
+	// It also gives discovery its storageVersionHash.
+	config.EncodeVersioner = runtime.NewMultiGroupVersioner(kubeannexv1alpha1.SchemeGroupVersion, schema.GroupKind{Group: kubeannexv1alpha1.SchemeGroupVersion.Group})
 	return &EtcdOptions{
 		Generic: genericoptions.NewEtcdOptions(config),
 		Embedded: embedded.Options{
@@ -60,7 +67,7 @@ func NewEtcdOptions() *EtcdOptions {
 
 // AddFlags adds the flags of this section.
 func (o *EtcdOptions) AddFlags(fs *pflag.FlagSet) {
-	o.Generic.AddFlags(fs)
+	o.addGenericFlags(fs)
 	fs.Lookup("etcd-servers").Usage = "List of etcd servers to connect with (scheme://ip:port), comma separated. " +
 		"'" + EmbeddedServers + "' runs an etcd inside the process, with its data in --root-dir."
 	fs.Lookup("etcd-servers-overrides").Usage = "Per-resource etcd servers overrides, comma separated. " +
@@ -75,9 +82,26 @@ func (o *EtcdOptions) AddFlags(fs *pflag.FlagSet) {
 		"The largest write that the embedded etcd accepts. 0 means etcd's own default, 1.5 MiB.")
 }
 
+// addGenericFlags adds upstream's flags but those that have no effect here: the
+// cache is switched on or off as a whole, and objects are stored as JSON.
+func (o *EtcdOptions) addGenericFlags(fs *pflag.FlagSet) {
+	all := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
+	o.Generic.AddFlags(all)
+	all.VisitAll(func(f *pflag.Flag) {
+		switch f.Name {
+		case "watch-cache-sizes", "default-watch-cache-size", "storage-media-type":
+		default:
+			fs.AddFlag(f)
+		}
+	})
+}
+
 func (o *EtcdOptions) complete(rootDir string) {
 	o.Embedded.RootDir = rootDir
 	o.Embedded.RevisionFloor = o.RevisionFloor
+	if o.Embedded.QuotaBackendBytes == 0 {
+		o.Embedded.QuotaBackendBytes = embedded.DefaultQuotaBackendBytes
+	}
 	o.isEmbedded = slices.Equal(o.Generic.StorageConfig.Transport.ServerList, []string{EmbeddedServers})
 }
 
@@ -104,14 +128,30 @@ func (o *EtcdOptions) Validate() []error {
 	return errs
 }
 
+// LockRootDir makes the root directory of a standalone server its own and
+// returns how to give it free. An embedded etcd takes the lock itself, and a
+// server in a cluster keeps nothing there without one; then it returns nil.
+func (o CompletedOptions) LockRootDir() (func() error, error) {
+	if o.Etcd.isEmbedded || !o.Standalone.Enabled {
+		return nil, nil
+	}
+	if err := os.MkdirAll(o.Standalone.RootDir, 0o700); err != nil {
+		return nil, fmt.Errorf("creating root directory, choose another --root-dir or mend its permissions: %w", err)
+	}
+	lock, err := embedded.LockRootDir(o.Standalone.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	return lock.Release, nil
+}
+
 // StartEmbeddedEtcd starts the etcd inside the process and points the storage
 // to it. It returns nil when external servers are used. The caller closes it.
 func (o CompletedOptions) StartEmbeddedEtcd(ctx context.Context) (*embedded.Server, error) {
 	if !o.Etcd.isEmbedded {
 		return nil, nil
 	}
-	// The life of etcd is ended by Close, after the last request, and not by the signal that stops the server.
-	server, err := embedded.Start(context.WithoutCancel(ctx), o.Etcd.Embedded)
+	server, err := embedded.Start(ctx, o.Etcd.Embedded)
 	if err != nil {
 		return nil, err
 	}
@@ -122,38 +162,50 @@ func (o CompletedOptions) StartEmbeddedEtcd(ctx context.Context) (*embedded.Serv
 // etcdCheckTimeout is how long an etcd may take to answer before the server gives up starting.
 const etcdCheckTimeout = 10 * time.Second
 
-// CheckEtcd looks whether every etcd can be reached and written to, and logs
-// whether its revision floor is met.
-func (o CompletedOptions) CheckEtcd(ctx context.Context) error {
-	locations, err := o.Etcd.locations()
+// CheckEtcd looks whether etcd can be reached and written to, and logs whether
+// its revision floor is met. Of an override only the log tells: its resources
+// must not take those of all others with them.
+func (o CompletedOptions) CheckEtcd(ctx context.Context, config *apiserver.Config) error {
+	locations, err := o.Etcd.locations(&config.GenericConfig.Config)
 	if err != nil {
 		return err
 	}
 	for i, transport := range locations.transports() {
-		isEmbedded := i == 0 && o.Etcd.isEmbedded
-		if err := o.Etcd.checkLocation(ctx, transport, isEmbedded); err != nil {
+		isDefault := i == 0
+		err := o.Etcd.checkLocation(ctx, transport, isDefault && o.Etcd.isEmbedded)
+		if err != nil && isDefault {
 			return err
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "An etcd of --etcd-servers-overrides cannot be used; its resources will fail")
 		}
 	}
 	return nil
 }
 
 func (o *EtcdOptions) checkLocation(ctx context.Context, transport storagebackend.TransportConfig, isEmbedded bool) error {
-	ctx, cancel := context.WithTimeout(ctx, etcdCheckTimeout)
-	defer cancel()
+	if err := checkCertificate("--etcd-certfile", transport.CertFile); err != nil {
+		return err
+	}
+	if err := checkCertificate("--etcd-cafile", transport.TrustedCAFile); err != nil {
+		return err
+	}
 	client, err := etcdclient.New(ctx, transport)
 	if err != nil {
 		return fmt.Errorf("%w: correct --etcd-servers, --etcd-cafile, --etcd-certfile and --etcd-keyfile", err)
 	}
 	defer client.Close() //nolint:errcheck // it was only read from
-	result, err := revision.Check(ctx, client, o.Generic.StorageConfig.Prefix, o.RevisionFloor)
+	checkCtx, cancel := context.WithTimeout(ctx, etcdCheckTimeout)
+	defer cancel()
+	result, err := revision.Check(checkCtx, client, o.Generic.StorageConfig.Prefix, o.RevisionFloor)
 	if err != nil {
 		return fmt.Errorf("%w: start etcd or correct --etcd-servers and its certificates", err)
 	}
 	if isEmbedded {
+		// Defragmenting a large database takes its time.
 		err = space.Recover(ctx, client, o.Embedded.QuotaBackendBytes)
 	} else {
-		err = space.Check(ctx, client)
+		err = space.Check(checkCtx, client)
 	}
 	if err != nil {
 		return err
@@ -173,12 +225,19 @@ type etcdLocations struct {
 	overrides map[schema.GroupResource]storagebackend.TransportConfig
 }
 
-func (o *EtcdOptions) locations() (etcdLocations, error) {
+// locations returns the servers of each resource. Connections to external ones
+// take the way and carry the traces that the server is configured for.
+func (o *EtcdOptions) locations(config *genericapiserver.Config) (etcdLocations, error) {
 	external := o.Generic.StorageConfig.Transport
+	external.TracerProvider = config.TracerProvider
+	if config.EgressSelector != nil {
+		external.EgressLookup = config.EgressSelector.Lookup
+	}
 	locations := etcdLocations{defaults: external, overrides: map[schema.GroupResource]storagebackend.TransportConfig{}}
 	if o.isEmbedded {
 		// The certificates belong to the external servers of the overrides.
 		locations.defaults.CertFile, locations.defaults.KeyFile, locations.defaults.TrustedCAFile = "", "", ""
+		locations.defaults.EgressLookup = nil
 	}
 	overrides, err := genericoptions.ParseEtcdServersOverrides(o.Generic.EtcdServersOverrides)
 	if err != nil {
@@ -203,7 +262,10 @@ func (l etcdLocations) of(resource schema.GroupResource) storagebackend.Transpor
 // transports returns every distinct location, the default one first.
 func (l etcdLocations) transports() []storagebackend.TransportConfig {
 	transports := []storagebackend.TransportConfig{l.defaults}
-	for _, resource := range sortedResources(l.overrides) {
+	resources := slices.SortedFunc(maps.Keys(l.overrides), func(a, b schema.GroupResource) int {
+		return cmp.Compare(a.String(), b.String())
+	})
+	for _, resource := range resources {
 		override := l.overrides[resource]
 		known := slices.ContainsFunc(transports, func(t storagebackend.TransportConfig) bool {
 			return sameServers(t.ServerList, override.ServerList)
@@ -213,20 +275,6 @@ func (l etcdLocations) transports() []storagebackend.TransportConfig {
 		}
 	}
 	return transports
-}
-
-func sortedResources(overrides map[schema.GroupResource]storagebackend.TransportConfig) []schema.GroupResource {
-	resources := make([]schema.GroupResource, 0, len(overrides))
-	for resource := range overrides {
-		resources = append(resources, resource)
-	}
-	slices.SortFunc(resources, func(a, b schema.GroupResource) int {
-		if a.String() < b.String() {
-			return -1
-		}
-		return 1
-	})
-	return resources
 }
 
 // sameServers compares two lists whatever their order.

@@ -8,6 +8,7 @@ package options
 import (
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,6 +18,9 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
+
+// certificatesDir is the default of --cert-dir below the root directory.
+const certificatesDir = "certificates"
 
 // Options are the flags of annex-apiserver.
 type Options struct {
@@ -36,8 +40,11 @@ type Options struct {
 
 	// ReplicaCount is the number of annex-apiserver processes over the same etcd.
 	ReplicaCount int
-	// AlternateDNS are further names in a serving certificate that the server makes itself.
-	AlternateDNS []string
+	// AlternateNames are further DNS names and addresses in a serving certificate that the server makes itself.
+	AlternateNames []string
+
+	// sections are the flags as they were parsed, to know which were given.
+	sections cliflag.NamedFlagSets
 }
 
 // NewOptions returns the default values.
@@ -46,7 +53,7 @@ func NewOptions() *Options {
 	serving.Required = true
 	serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	serving.BindPort = 6443
-	// Empty means that a certificate made by the server itself stays in memory.
+	// Empty means below the root directory.
 	serving.ServerCert.CertDirectory = ""
 	// The usual client is a proxy that puts many requests on one connection
 	// (k8s.io/apiserver pkg/server/options/recommended.go).
@@ -93,9 +100,12 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 		"The number of annex-apiserver processes over the same etcd. Above one, a new CustomResourceDefinition is "+
 			"reported as established five seconds later, so that every process serves it by then.")
 	fs = sections.FlagSet("secure serving")
-	fs.StringSliceVar(&o.AlternateDNS, "tls-alternate-dns-names", o.AlternateDNS,
-		"Further DNS names in the serving certificate that is generated when --tls-cert-file is not given, "+
+	fs.StringSliceVar(&o.AlternateNames, "tls-alternate-names", o.AlternateNames,
+		"Further DNS names and IP addresses in the serving certificate that is generated when --tls-cert-file is not given, "+
 			"such as annex.annex-system.svc.")
+	fs.Lookup("cert-dir").Usage = "The directory for the serving certificate that is generated when --tls-cert-file is not given. " +
+		"By default 'certificates' in --root-dir."
+	o.sections = sections
 	return sections
 }
 
@@ -127,9 +137,13 @@ func (o *Options) Complete() (CompletedOptions, error) {
 		return CompletedOptions{}, err
 	}
 	if o.Standalone.Enabled {
-		// Both need a cluster.
-		o.Features.EnablePriorityAndFairness = false
+		o.Features.EnablePriorityAndFairness = false // it needs a cluster
+		// Without a garbage collector the finalizers that this makes deletions wait for would never be removed.
+		o.Etcd.Generic.EnableGarbageCollection = false
 	} else {
+		if o.SecureServing.ServerCert.CertDirectory == "" {
+			o.SecureServing.ServerCert.CertDirectory = filepath.Join(o.Standalone.RootDir, certificatesDir)
+		}
 		o.Authentication.completeDelegation(o.CoreAPI.CoreAPIKubeconfigPath)
 		o.Authorization.completeDelegation(o.CoreAPI.CoreAPIKubeconfigPath)
 	}
@@ -165,7 +179,6 @@ func (o CompletedOptions) Validate() []error {
 	errs = append(errs, o.Admission.Validate()...)
 	errs = append(errs, o.EgressSelector.Validate()...)
 	errs = append(errs, o.Traces.Validate()...)
-	errs = append(errs, utilfeature.DefaultMutableFeatureGate.Validate()...)
 	if o.ReplicaCount < 1 {
 		errs = append(errs, fmt.Errorf("--apiserver-count is %d: it must be at least 1", o.ReplicaCount))
 	}

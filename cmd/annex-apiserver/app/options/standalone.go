@@ -30,7 +30,7 @@ func (o *StandaloneOptions) AddFlags(fs *pflag.FlagSet) {
 			"members of the group system:masters may do everything, everyone else what --authorization-webhook-config-file allows.")
 	fs.StringVar(&o.RootDir, "root-dir", o.RootDir,
 		"The directory that holds the data of the embedded etcd and, with --standalone, the server's credentials. "+
-			"Only the user who runs the server can read it.")
+			"Its contents can be read by the user who runs the server only.")
 }
 
 // validateMode refuses flags of one mode in the other.
@@ -42,15 +42,32 @@ func (o CompletedOptions) validateMode() []error {
 	if !o.Standalone.Enabled {
 		return errs
 	}
-	refuse := func(isSet bool, flag string) {
-		if isSet {
-			errs = append(errs, fmt.Errorf("--standalone and %s contradict each other: a standalone server has no cluster to ask; drop one of them", flag))
+	for _, flag := range clusterFlags() {
+		if o.given(flag) {
+			errs = append(errs, fmt.Errorf("--standalone and --%s contradict each other: a standalone server has no cluster; drop one of them", flag))
 		}
 	}
-	refuse(o.CoreAPI.CoreAPIKubeconfigPath != "", "--kubeconfig")
-	refuse(o.Authentication.Delegating.RemoteKubeConfigFile != "", "--authentication-kubeconfig")
-	refuse(o.Authorization.Delegating.RemoteKubeConfigFile != "", "--authorization-kubeconfig")
-	refuse(len(o.Admission.EnablePlugins) != 0, "--enable-admission-plugins")
-	refuse(o.Admission.ConfigFile != "", "--admission-control-config-file")
 	return errs
+}
+
+// clusterFlags are the flags that mean something in a cluster only.
+func clusterFlags() []string {
+	return []string{
+		"kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig",
+		"authentication-skip-lookup", "authentication-tolerate-lookup-failure",
+		"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
+		"requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix",
+		"enable-admission-plugins", "disable-admission-plugins", "admission-control-config-file",
+		"enable-priority-and-fairness", "enable-garbage-collector", "cert-dir",
+	}
+}
+
+// given reports whether a flag was set on the command line.
+func (o *Options) given(name string) bool {
+	for _, section := range o.sections.FlagSets {
+		if flag := section.Lookup(name); flag != nil {
+			return flag.Changed
+		}
+	}
+	return false
 }

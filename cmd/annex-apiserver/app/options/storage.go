@@ -75,27 +75,27 @@ func (f storageFactory) at(transport storagebackend.TransportConfig) *storagebac
 	return &config
 }
 
-// applyStorage says where each of the three kinds of objects is stored.
+// applyStorage says where each of the three kinds of objects is stored. Egress
+// and traces must have been applied.
 func (o CompletedOptions) applyStorage(config *apiserver.Config) error {
 	generic := &config.GenericConfig.Config
-	locations, err := o.Etcd.locations()
+	locations, err := o.Etcd.locations(generic)
 	if err != nil {
 		return err
 	}
-	base := o.Etcd.Generic.StorageConfig
-	base.StorageObjectCountTracker = generic.StorageObjectCountTracker
-	factory := storageFactory{config: base, locations: locations}
-
 	etcd := *o.Etcd.Generic
-	etcd.StorageConfig = base
-	etcd.SkipHealthEndpoints = true // they are added below, for each location with its own certificates
+	etcd.StorageConfig.Transport = locations.defaults
+	etcd.StorageConfig.StorageObjectCountTracker = generic.StorageObjectCountTracker
+	// Their checks are added below, with their own certificates and to readiness only.
+	etcd.EtcdServersOverrides = nil
+	factory := storageFactory{config: etcd.StorageConfig, locations: locations}
 	if err := etcd.ApplyWithStorageFactoryTo(factory, generic); err != nil {
-		return fmt.Errorf("configuring storage: %w", err)
+		return fmt.Errorf("configuring storage: %w: correct --encryption-provider-config", err)
 	}
-	if err := addEtcdHealthChecks(generic, factory.Configs()); err != nil {
+	if err := addOverrideChecks(generic, factory.Configs()[1:]); err != nil {
 		return fmt.Errorf("configuring etcd health checks: %w", err)
 	}
-	generic.AddReadyzChecks(revision.NewHealthCheck(o.Etcd.RevisionFloor, base.Prefix, locations.transports()...))
+	generic.AddReadyzChecks(revision.NewHealthCheck(o.Etcd.RevisionFloor, etcd.StorageConfig.Prefix, locations.transports()...))
 
 	config.ExtraConfig.WatchCache = etcd.EnableWatchCache
 	config.ExtraConfig.DefinitionRESTOptionsGetter = definitionStorage(etcd, factory, generic)
@@ -125,25 +125,16 @@ func customResourceStorage(etcd genericoptions.EtcdOptions, factory storageFacto
 	return etcd.CreateRESTOptionsGetter(factory, config.ResourceTransformers)
 }
 
-// addEtcdHealthChecks adds the checks of upstream's
-// EtcdOptions.addEtcdHealthEndpoint under the same names.
-func addEtcdHealthChecks(config *genericapiserver.Config, locations []storagebackend.Config) error {
+// addOverrideChecks reports the etcds of overrides under upstream's names, in
+// readiness and not in liveness: a restart would not mend them.
+func addOverrideChecks(config *genericapiserver.Config, locations []storagebackend.Config) error {
 	for i, location := range locations {
-		healthy, err := storagefactory.CreateHealthCheck(location, config.DrainedNotify())
-		if err != nil {
-			return err
-		}
 		ready, err := storagefactory.CreateReadyCheck(location, config.DrainedNotify())
 		if err != nil {
 			return err
 		}
-		healthName, readyName := "etcd", "etcd-readiness"
-		if i > 0 {
-			healthName = fmt.Sprintf("etcd-override-%d", i-1)
-			readyName = fmt.Sprintf("etcd-override-readiness-%d", i-1)
-		}
-		config.AddHealthChecks(healthz.NamedGroupedCheck(healthName, "etcd", func(*http.Request) error { return healthy() }))
-		config.AddReadyzChecks(healthz.NamedGroupedCheck(readyName, "etcd-readiness", func(*http.Request) error { return ready() }))
+		name := fmt.Sprintf("etcd-override-readiness-%d", i)
+		config.AddReadyzChecks(healthz.NamedGroupedCheck(name, "etcd-readiness", func(*http.Request) error { return ready() }))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -49,10 +50,10 @@ func Start(ctx context.Context, flags ...string) (*Server, error) {
 	return start(ctx, "/readyz", flags)
 }
 
-// StartExcept is Start, but one check of readiness is not waited for: one that
-// cannot pass, such as informer-sync when --kubeconfig names a cluster that does not exist.
-func StartExcept(ctx context.Context, check string, flags ...string) (*Server, error) {
-	return start(ctx, "/readyz?exclude="+check, flags)
+// StartExcept is Start, but some checks of readiness are not waited for: those
+// that cannot pass, such as informer-sync when --kubeconfig names a cluster that does not exist.
+func StartExcept(ctx context.Context, checks []string, flags ...string) (*Server, error) {
+	return start(ctx, "/readyz?exclude="+strings.Join(checks, "&exclude="), flags)
 }
 
 func start(ctx context.Context, readyURI string, flags []string) (*Server, error) {
