@@ -69,6 +69,9 @@ type seeder struct {
 }
 
 func (s seeder) seed(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if !isMissingOrEmpty(s.dataDir) {
 		return errors.New("it exists and is not empty")
 	}
@@ -83,7 +86,8 @@ func (s seeder) seed(ctx context.Context) error {
 
 	fail := newFailure()
 	lg, _ := newZapLogger(klog.FromContext(ctx), fail)
-	err := guard(ctx, fail, func() error { return s.restore(lg, temp) })
+	// Not cut short by ctx: a restore that nobody waits for would go on writing to a directory that the next one uses.
+	err := guard(context.WithoutCancel(ctx), fail, func() error { return s.restore(lg, temp) })
 	if err == nil {
 		err = s.publish(temp)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -60,6 +62,11 @@ func newFixture(t *testing.T, watchCache bool) *fixture {
 		t.Fatalf("NewStorage: %v", err)
 	}
 	t.Cleanup(storage.AnnexedGroup.Destroy)
+	// Until it is filled, the watch cache refuses watches.
+	ready := func(context.Context) (bool, error) { return storage.AnnexedGroup.Storage.Storage.ReadinessCheck() == nil, nil }
+	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, wait.ForeverTestTimeout, true, ready); err != nil {
+		t.Fatalf("storage is not ready: %v", err)
+	}
 	return &fixture{Storage: storage, scheme: scheme, etcd: client.Client}
 }
 
