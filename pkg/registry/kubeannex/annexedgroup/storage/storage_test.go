@@ -63,7 +63,9 @@ func newFixture(t *testing.T, watchCache bool) *fixture {
 	}
 	t.Cleanup(storage.AnnexedGroup.Destroy)
 	// Until it is filled, the watch cache refuses watches.
-	ready := func(context.Context) (bool, error) { return storage.AnnexedGroup.Storage.Storage.ReadinessCheck() == nil, nil }
+	ready := func(context.Context) (bool, error) {
+		return storage.AnnexedGroup.Storage.Storage.ReadinessCheck() == nil, nil
+	}
 	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, wait.ForeverTestTimeout, true, ready); err != nil {
 		t.Fatalf("storage is not ready: %v", err)
 	}
