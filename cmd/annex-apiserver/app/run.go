@@ -48,8 +48,9 @@ type Instance struct {
 	// Config is the configuration the server was built from.
 	Config *apiserver.Config
 
-	// etcd is nil with external servers, unlock where the embedded etcd holds the lock or nothing needs one.
-	etcd   *embedded.Server
+	// etcd is nil with external servers.
+	etcd *embedded.Server
+	// unlock gives the root directory free. It is nil where the embedded etcd does that, or nothing was locked.
 	unlock func() error
 }
 
