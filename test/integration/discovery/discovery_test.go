@@ -7,7 +7,6 @@ package discovery
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -29,29 +28,6 @@ const (
 	plain      = "application/json"
 	aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
-
-func startServer(t *testing.T) *rest.Config {
-	t.Helper()
-	root, err := os.MkdirTemp("", "annex-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(root); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := testserver.Start(t.Context(), "--standalone", "--root-dir="+root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return server.ClientConfig
-}
 
 // get asks for a path in one of the two forms.
 func get(ctx context.Context, client rest.Interface, path, accept string, into any) error {
@@ -129,7 +105,7 @@ func assertSameResources(t *testing.T, client rest.Interface, group string, vers
 }
 
 func TestDiscovery(t *testing.T) {
-	config := startServer(t)
+	config := testserver.StartStandalone(t).ClientConfig
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

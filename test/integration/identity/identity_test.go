@@ -80,27 +80,11 @@ func webhookKubeconfig(t *testing.T, service *httptest.Server, path string) stri
 	return file
 }
 
+// startServer returns the administrator's client configuration.
 func startServer(t *testing.T, flags ...string) *rest.Config {
 	t.Helper()
-	root, err := os.MkdirTemp("", "annex-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(root); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := testserver.Start(t.Context(), append([]string{"--standalone", "--root-dir=" + root}, flags...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(root, "admin.kubeconfig"))
+	server := testserver.StartStandalone(t, flags...)
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(server.Options.Standalone.RootDir, "admin.kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}

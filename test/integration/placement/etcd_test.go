@@ -20,7 +20,7 @@ import (
 )
 
 func TestAPIServerCompacts(t *testing.T) {
-	server := startServer(t, "--etcd-compaction-interval=500ms")
+	server := testserver.StartStandalone(t, "--etcd-compaction-interval=500ms")
 	createOneOfEach(t, server.ClientConfig)
 	client, err := clientv3.New(clientv3.Config{Endpoints: server.Options.Etcd.Generic.StorageConfig.Transport.ServerList})
 	if err != nil {
@@ -70,7 +70,7 @@ func TestRevisionFloor(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			server, err := testserver.StartExcept(t.Context(), []string{"etcd-revision-floor"}, append([]string{"--standalone", "--root-dir=" + shortTempDir(t)}, tc.flags...)...)
+			server, err := testserver.StartExcept(t.Context(), []string{"etcd-revision-floor"}, append([]string{"--standalone", "--root-dir=" + testserver.ShortTempDir(t)}, tc.flags...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestRevisionFloor(t *testing.T) {
 
 func TestUnreachableOverrideLeavesTheRestAlone(t *testing.T) {
 	server, err := testserver.StartExcept(t.Context(), []string{"etcd-override-readiness-0", "etcd-revision-floor"},
-		"--standalone", "--root-dir="+shortTempDir(t), "--etcd-servers-overrides=lab.annex.test/gadgets#http://127.0.0.1:1")
+		"--standalone", "--root-dir="+testserver.ShortTempDir(t), "--etcd-servers-overrides=lab.annex.test/gadgets#http://127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
 	}

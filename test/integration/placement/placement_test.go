@@ -6,7 +6,6 @@ package placement
 
 import (
 	"context"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,25 +26,10 @@ import (
 	"github.com/kubeannex/annex/test/env"
 )
 
-// shortTempDir is a folder whose path leaves room for the name of a socket.
-func shortTempDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "annex-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // startEtcd runs an etcd that stands for an external one.
 func startEtcd(t *testing.T) string {
 	t.Helper()
-	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: shortTempDir(t)})
+	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: testserver.ShortTempDir(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,20 +39,6 @@ func startEtcd(t *testing.T) string {
 		}
 	})
 	return server.Endpoints()[0]
-}
-
-func startServer(t *testing.T, flags ...string) *testserver.Server {
-	t.Helper()
-	server, err := testserver.Start(t.Context(), append([]string{"--standalone", "--root-dir=" + shortTempDir(t)}, flags...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return server
 }
 
 // createOneOfEach creates a namespaced and a cluster-scoped custom resource and an AnnexedGroup.
@@ -182,7 +152,7 @@ func TestPlacement(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			first, second := startEtcd(t), startEtcd(t)
-			server := startServer(t, tc.flags(first, second)...)
+			server := testserver.StartStandalone(t, tc.flags(first, second)...)
 			createOneOfEach(t, server.ClientConfig)
 			if diff := cmp.Diff(tc.wantFirst, keys(t, first)); diff != "" {
 				t.Errorf("keys in the first etcd (-want +got):\n%s", diff)

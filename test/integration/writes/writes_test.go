@@ -7,7 +7,6 @@ package writes
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 
@@ -89,24 +88,7 @@ func kinds() map[string]kind {
 
 func startServer(t *testing.T) dynamic.Interface {
 	t.Helper()
-	root, err := os.MkdirTemp("", "annex-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(root); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := testserver.Start(t.Context(), "--standalone", "--root-dir="+root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := testserver.StartStandalone(t)
 	crd, err := env.GadgetCRD()
 	if err != nil {
 		t.Fatal(err)

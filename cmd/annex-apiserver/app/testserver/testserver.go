@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -48,6 +50,38 @@ type Server struct {
 // (k8s.io/component-base/featuregate/testing).
 func Start(ctx context.Context, flags ...string) (*Server, error) {
 	return start(ctx, "/readyz", flags)
+}
+
+// StartStandalone starts a standalone server for one test. It works in a
+// directory of its own, with a path short enough for the socket of an embedded
+// etcd, and stops when the test ends.
+func StartStandalone(tb testing.TB, flags ...string) *Server {
+	tb.Helper()
+	server, err := Start(tb.Context(), append([]string{"--standalone", "--root-dir=" + ShortTempDir(tb)}, flags...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return server
+}
+
+// ShortTempDir is a directory for one test whose path leaves room for the name of a socket.
+func ShortTempDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "annex-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
 }
 
 // StartExcept is Start, but some checks of readiness are not waited for: those
