@@ -104,7 +104,8 @@ func CheckFieldSelectors(t *testing.T, w *World) {
 	group.Wait() //nolint:errcheck // failures are reported above
 }
 
-// createKnob creates an object of the resource that has no history.
+// createKnob creates an object of the resource that has no history, and
+// returns when the cache of every version knows it: a consistent list waits for that.
 func (w *World) createKnob(t *testing.T, namespace, name string, spec map[string]any) {
 	t.Helper()
 	err := w.must(t.Context(), http.MethodPost, knobPath("v1", namespace), map[string]any{
@@ -112,6 +113,11 @@ func (w *World) createKnob(t *testing.T, namespace, name string, spec map[string
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		if err := w.must(t.Context(), http.MethodGet, knobPath(version, namespace), nil, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
