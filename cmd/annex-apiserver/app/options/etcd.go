@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -128,11 +129,13 @@ func (o *EtcdOptions) Validate() []error {
 	return errs
 }
 
-// LockRootDir makes the root directory of a standalone server its own and
-// returns how to give it free. An embedded etcd takes the lock itself, and a
-// server in a cluster keeps nothing there without one; then it returns nil.
+// LockRootDir makes the root directory the server's own and returns how to give
+// it free. It returns nil where that is not needed: an embedded etcd takes the
+// lock itself, and a server in a cluster may keep nothing there.
 func (o CompletedOptions) LockRootDir() (func() error, error) {
-	if o.Etcd.isEmbedded || !o.Standalone.Enabled {
+	keepsCertificate := o.SecureServing.ServerCert.CertKey.CertFile == "" &&
+		o.SecureServing.ServerCert.CertDirectory == filepath.Join(o.Standalone.RootDir, certificatesDir)
+	if o.Etcd.isEmbedded || (!o.Standalone.Enabled && !keepsCertificate) {
 		return nil, nil
 	}
 	if err := os.MkdirAll(o.Standalone.RootDir, 0o700); err != nil {
