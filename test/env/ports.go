@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"testing"
 )
 
 // Ports are taken below the range from which Linux picks the local port of an
@@ -66,4 +67,15 @@ func (r *portRange) release() error {
 
 func loopback(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// FreePort returns a port of the loopback interface that was free a moment ago.
+func FreePort(tb testing.TB) int {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nothing was sent
+	return listener.Addr().(*net.TCPAddr).Port
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubeannex/annex/test/env"
 )
 
 // quickstartTimeout bounds building, starting, filling and asking the server.
@@ -163,7 +164,7 @@ func startRunIn(t *testing.T, root, dir string) *run {
 	r := &run{root: root, dir: dir, ended: make(chan error, 1)}
 	r.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), "hack/run.sh")
 	r.cmd.Dir = root
-	r.cmd.Env = append(os.Environ(), "KUBECTL="+kubectl, "ANNEX_RUN_DIR="+dir, fmt.Sprintf("ANNEX_RUN_PORT=%d", freePort(t)))
+	r.cmd.Env = append(os.Environ(), "KUBECTL="+kubectl, "ANNEX_RUN_DIR="+dir, fmt.Sprintf("ANNEX_RUN_PORT=%d", env.FreePort(t)))
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -249,15 +250,4 @@ func (r *run) interrupt(t *testing.T) {
 	if !strings.Contains(string(log), "Stopping embedded etcd") {
 		t.Errorf("the server did not stop in order; its log ends with\n%s", log[max(0, len(log)-1000):])
 	}
-}
-
-// freePort returns a port that was free a moment ago.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close() //nolint:errcheck // nothing was sent
-	return listener.Addr().(*net.TCPAddr).Port
 }

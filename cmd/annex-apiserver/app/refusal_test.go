@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/test/env"
 )
 
 func TestRefusesFlags(t *testing.T) {
@@ -242,7 +243,7 @@ func TestRefusesSurroundings(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := append([]string{"--root-dir=" + filepath.Join(t.TempDir(), "root"), "--secure-port=" + strconv.Itoa(freePort(t))}, tc.args...)
+			args := append([]string{"--root-dir=" + filepath.Join(t.TempDir(), "root"), "--secure-port=" + strconv.Itoa(env.FreePort(t))}, tc.args...)
 			assertContains(t, runRefused(t, args...), tc.want)
 		})
 	}
@@ -278,7 +279,7 @@ func TestRefusesRootDirectoryWithoutDamage(t *testing.T) {
 			tc.damage(t, root)
 			kept := filepath.Join(root, tc.within)
 			before := tree(t, kept)
-			assertContains(t, runRefused(t, "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(freePort(t))), tc.want)
+			assertContains(t, runRefused(t, "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(env.FreePort(t))), tc.want)
 			if diff := cmp.Diff(before, tree(t, kept)); diff != "" {
 				t.Errorf("the refused directory changed (-before +after):\n%s", diff)
 			}
@@ -304,7 +305,7 @@ func TestRefusesRootDirectoryInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "root")
 			server := startServer(t, root, args...)
-			last := runRefused(t, append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(freePort(t))}, args...)...)
+			last := runRefused(t, append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(env.FreePort(t))}, args...)...)
 			assertContains(t, last, []string{"in use by another annex-apiserver", strconv.Itoa(server.Process.Pid), "--root-dir"})
 			stopServer(t, server)
 		})
@@ -351,17 +352,6 @@ func listen(t *testing.T) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() }) //nolint:errcheck // nothing was sent
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
-// freePort returns a port that was free a moment ago.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close() //nolint:errcheck // nothing was sent
 	return listener.Addr().(*net.TCPAddr).Port
 }
 

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kubeannex/annex/test/env"
 )
 
 // readyTimeout bounds a start, and stopTimeout a stop, of a process with the race detector on a busy machine.
@@ -33,7 +35,7 @@ const (
 // startServer starts a standalone server on root and waits until it is ready.
 func startServer(t *testing.T, root string, args ...string) *exec.Cmd {
 	t.Helper()
-	args = append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(freePort(t))}, args...)
+	args = append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(env.FreePort(t))}, args...)
 	cmd, output := serverCommand(context.WithoutCancel(t.Context()), args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -223,7 +225,7 @@ func TestStopDuringStart(t *testing.T) {
 		t.Run(marker, func(t *testing.T) {
 			t.Parallel()
 			root := filepath.Join(t.TempDir(), "root")
-			cmd, output := serverCommand(context.WithoutCancel(t.Context()), "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(freePort(t)))
+			cmd, output := serverCommand(context.WithoutCancel(t.Context()), "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(env.FreePort(t)))
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -106,7 +106,7 @@ func sendAll(t *testing.T, w *World, r *resource, queries []query) {
 		}
 	}
 	before := w.clientCounts(r)
-	sendTogether(t, w, r, waiting)
+	together(t, maxWaiting, waiting, func(q query, want expectation) error { return send(t.Context(), w, r, q, want) })
 	if diff := w.compareCosts(r, servedByCache.costs(queries[0].verb, len(waiting)), before); diff != "" {
 		t.Errorf("requests to etcd of %d requests that wait in the cache (-want +got):\n%s", len(waiting), diff)
 	}
@@ -114,14 +114,15 @@ func sendAll(t *testing.T, w *World, r *resource, queries []query) {
 	t.Logf("%d requests, %d of them waited", len(queries), len(waiting))
 }
 
-func sendTogether(t *testing.T, w *World, r *resource, queries []query) {
+// together calls send for every query, at most limit at a time, and reports what it returns.
+func together(t *testing.T, limit int, queries []query, send func(query, expectation) error) {
 	t.Helper()
 	var group errgroup.Group
-	group.SetLimit(maxWaiting)
+	group.SetLimit(limit)
 	for _, q := range queries {
 		group.Go(func() error {
 			want := expect(q)
-			if err := send(t.Context(), w, r, q, want); err != nil {
+			if err := send(q, want); err != nil {
 				t.Errorf("%s\n%v", describe(q, want), err)
 			}
 			return nil

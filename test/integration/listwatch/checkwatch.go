@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -71,29 +70,13 @@ func watchAll(t *testing.T, w *World, r *resource, queries []query) {
 	}
 	for _, by := range []server{servedByNobody, servedByCache, servedByConsistent, servedByEtcd} {
 		before := w.clientCounts(r)
-		watchTogether(t, w, r, groups[by])
+		together(t, maxWatches, groups[by], func(q query, want expectation) error { return sendWatch(t.Context(), w, r, q, want) })
 		if diff := w.compareCosts(r, by.costs(watch, len(groups[by])), before); diff != "" {
 			t.Errorf("requests to etcd of %d watches served by %s (-want +got):\n%s", len(groups[by]), by, diff)
 		}
 		t.Logf("%d watches answered by %s", len(groups[by]), by)
 	}
 	reportHits(t, watch, hits)
-}
-
-func watchTogether(t *testing.T, w *World, r *resource, queries []query) {
-	t.Helper()
-	var group errgroup.Group
-	group.SetLimit(maxWatches)
-	for _, q := range queries {
-		group.Go(func() error {
-			want := expect(q)
-			if err := sendWatch(t.Context(), w, r, q, want); err != nil {
-				t.Errorf("%s\n%v", describe(q, want), err)
-			}
-			return nil
-		})
-	}
-	group.Wait() //nolint:errcheck // failures are reported above
 }
 
 // sendWatch sends a WATCH and compares what comes. A stream is read until all

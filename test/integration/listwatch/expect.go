@@ -84,7 +84,7 @@ func expectPage(w *World, r *resource, q query, want rule) page {
 		revision = w.revisions[q.rv]
 		labelled = revision
 	case restAtToken:
-		revision = w.revisions[rv(q.token)]
+		revision = r.tokens[tokenAt{q.token, q.selector.namespace}].revision
 		labelled = revision
 		after = r.tokenKey(q)
 	case restLatest:
@@ -135,7 +135,7 @@ func cut(inRange []object, s selector, limit int, labelled int64) page {
 // tokenKey is the key that the token of a query names: that of the first
 // object. Tokens hold keys relative to the path.
 func (r *resource) tokenKey(q query) string {
-	content, err := decodeToken(r.tokens[tokenAt{q.token, q.selector.namespace}])
+	content, err := decodeToken(r.tokens[tokenAt{q.token, q.selector.namespace}].text)
 	if err != nil {
 		return "undecodable token: " + err.Error()
 	}

@@ -129,7 +129,7 @@ func (q query) url(w *World, r *resource) string {
 	if q.limit > 0 {
 		set("limit", strconv.Itoa(q.limit))
 	}
-	set("continue", r.tokens[tokenAt{q.token, q.selector.namespace}])
+	set("continue", r.tokens[tokenAt{q.token, q.selector.namespace}].text)
 	set("labelSelector", q.selector.label)
 	set("fieldSelector", q.selector.field)
 	set("sendInitialEvents", string(q.initial))

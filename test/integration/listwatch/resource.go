@@ -89,7 +89,14 @@ type resource struct {
 	fieldInStatus bool
 
 	journal journal
-	tokens  map[tokenAt]string
+	tokens  map[tokenAt]takenToken
+}
+
+// takenToken is a continue token, and the revision of the list that gave it.
+// That may be above the revision of its stage: the server writes too.
+type takenToken struct {
+	text     string
+	revision int64
 }
 
 // newGadgets returns a custom resource.
@@ -103,7 +110,7 @@ func newGadgets() *resource {
 		etcdPrefix:    "/registry/" + env.FixtureGroup + "/gadgets/",
 		fieldPath:     "spec.color",
 		values:        map[fieldValue]string{chosen: "red", other: "blue"},
-		tokens:        map[tokenAt]string{},
+		tokens:        map[tokenAt]takenToken{},
 	}
 }
 
@@ -119,7 +126,7 @@ func newAnnexedGroups() *resource {
 		fieldPath:     "status.phase",
 		values:        map[fieldValue]string{chosen: "Pending", other: "Copying"},
 		fieldInStatus: true,
-		tokens:        map[tokenAt]string{},
+		tokens:        map[tokenAt]takenToken{},
 	}
 }
 
@@ -251,12 +258,16 @@ func (r *resource) takeTokens(ctx context.Context, w *World, kind token) error {
 		if len(page.Items) != 1 || page.Items[0].Metadata.Name != "alpha"+r.nameSuffix || page.Metadata.Continue == "" {
 			return fmt.Errorf("the first page of %s is %v with token %q, want alpha and a token", r.name, page.Items, page.Metadata.Continue)
 		}
-		r.tokens[tokenAt{kind, namespace}] = page.Metadata.Continue
+		revision, err := strconv.ParseInt(page.Metadata.ResourceVersion, 10, 64)
+		if err != nil {
+			return fmt.Errorf("resourceVersion of the first page of %s: %w", r.name, err)
+		}
+		r.tokens[tokenAt{kind, namespace}] = takenToken{text: page.Metadata.Continue, revision: revision}
 		latest, err := tokenWithRevision(page.Metadata.Continue, -1)
 		if err != nil {
 			return err
 		}
-		r.tokens[tokenAt{tokenLatest, namespace}] = latest
+		r.tokens[tokenAt{tokenLatest, namespace}] = takenToken{text: latest}
 	}
 	return nil
 }
