@@ -36,7 +36,18 @@ type AnnexedGroupSpec struct {
 	// AllowProtectedGroup lifts the refusal of *.k8s.io and *.kubernetes.io groups
 	// that no kube-apiserver serves itself.
 	AllowProtectedGroup bool
+	HostCopies          HostCopiesPolicy
+	AllowNewUIDs        bool
 }
+
+// HostCopiesPolicy says what happens to the copies that the cluster keeps.
+type HostCopiesPolicy string
+
+// The policies. The v1alpha1 package documents them.
+const (
+	HostCopiesRetain HostCopiesPolicy = "Retain"
+	HostCopiesPurge  HostCopiesPolicy = "Purge"
+)
 
 // AnnexedResourceSpec names the indexes of one resource.
 type AnnexedResourceSpec struct {
@@ -70,13 +81,32 @@ const (
 	PhaseUnfencing   AnnexedGroupPhase = "Unfencing"
 	PhaseAnnexed     AnnexedGroupPhase = "Annexed"
 	PhaseReleasing   AnnexedGroupPhase = "Releasing"
-	PhaseAborting    AnnexedGroupPhase = "Aborting"
-	PhaseAborted     AnnexedGroupPhase = "Aborted"
+
+	PhaseReleaseFencing     AnnexedGroupPhase = "ReleaseFencing"
+	PhaseReleaseVerifying   AnnexedGroupPhase = "ReleaseVerifying"
+	PhaseReleaseCuttingOver AnnexedGroupPhase = "ReleaseCuttingOver"
+	PhaseReleaseUnfencing   AnnexedGroupPhase = "ReleaseUnfencing"
+
+	PhaseAborting AnnexedGroupPhase = "Aborting"
+	PhaseAborted  AnnexedGroupPhase = "Aborted"
+)
+
+// ServingMode says how annex-apiserver answers requests for the group.
+type ServingMode string
+
+// The modes. The v1alpha1 package documents them.
+const (
+	ServingClosed   ServingMode = "Closed"
+	ServingReadOnly ServingMode = "ReadOnly"
+	ServingOpen     ServingMode = "Open"
+	ServingReleased ServingMode = "Released"
 )
 
 // AnnexedGroupStatus is what annex has done so far. Only controllers write it.
 type AnnexedGroupStatus struct {
-	Phase              AnnexedGroupPhase
+	Phase AnnexedGroupPhase
+	// Serving is ServingClosed when it is empty.
+	Serving            ServingMode
 	ObservedGeneration int64
 	// Conditions is a map keyed by Type.
 	Conditions []metav1.Condition
@@ -94,4 +124,8 @@ type AnnexedResourceStatus struct {
 	Bytes    int64
 	Copied   int64
 	Verified int64
+	// Digest is of the verified objects, see package digest.
+	Digest string
+	// HostDigest is of the identities and revisions of the cluster's copies.
+	HostDigest string
 }

@@ -26,6 +26,10 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.AnnexedGroupStatus{}.OpenAPIModelName():    schema_pkg_apis_kubeannex_v1alpha1_AnnexedGroupStatus(ref),
 		v1alpha1.AnnexedResourceSpec{}.OpenAPIModelName():   schema_pkg_apis_kubeannex_v1alpha1_AnnexedResourceSpec(ref),
 		v1alpha1.AnnexedResourceStatus{}.OpenAPIModelName(): schema_pkg_apis_kubeannex_v1alpha1_AnnexedResourceStatus(ref),
+		v1alpha1.ImportResult{}.OpenAPIModelName():          schema_pkg_apis_kubeannex_v1alpha1_ImportResult(ref),
+		v1alpha1.ReplicaResource{}.OpenAPIModelName():       schema_pkg_apis_kubeannex_v1alpha1_ReplicaResource(ref),
+		v1alpha1.ReplicaStatus{}.OpenAPIModelName():         schema_pkg_apis_kubeannex_v1alpha1_ReplicaStatus(ref),
+		v1alpha1.ResourceDigest{}.OpenAPIModelName():        schema_pkg_apis_kubeannex_v1alpha1_ResourceDigest(ref),
 		v1alpha1.WatchIndex{}.OpenAPIModelName():            schema_pkg_apis_kubeannex_v1alpha1_WatchIndex(ref),
 		resource.Quantity{}.OpenAPIModelName():              schema_apimachinery_pkg_api_resource_Quantity(ref),
 		v1.APIGroup{}.OpenAPIModelName():                    schema_pkg_apis_meta_v1_APIGroup(ref),
@@ -222,6 +226,21 @@ func schema_pkg_apis_kubeannex_v1alpha1_AnnexedGroupSpec(ref common.ReferenceCal
 							Format:      "",
 						},
 					},
+					"hostCopies": {
+						SchemaProps: spec.SchemaProps{
+							Description: "hostCopies says what happens to the copies that the cluster's own etcd keeps of adopted objects. Retain, the default, keeps them: a release then gives every object its UID back. Purge deletes them once the group is annexed, which frees the cluster's etcd and cannot be undone. It is refused while the copies are not what was verified at the adoption.\n\nPossible enum values:\n - `\"Purge\"` deletes the copies once the group is annexed.\n - `\"Retain\"` keeps the copies.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Purge", "Retain"},
+						},
+					},
+					"allowNewUIDs": {
+						SchemaProps: spec.SchemaProps{
+							Description: "allowNewUIDs lets a release give new UIDs to objects that the cluster has no copy of: those created in annex, and all of them after a purge. Owner references of their dependents are repaired. Without it such a release is refused.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},
@@ -239,10 +258,18 @@ func schema_pkg_apis_kubeannex_v1alpha1_AnnexedGroupStatus(ref common.ReferenceC
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "phase is the step that the adoption or release is in. The server sets Pending when the object is created.\n\nPossible enum values:\n - `\"Aborted\"` means that the adoption was undone; the cluster serves the group as before. Changing the spec or deleting the object are the ways on.\n - `\"Aborting\"` means that an adoption is being undone before cut-over.\n - `\"Annexed\"` means that annex serves the group, reads and writes.\n - `\"CatchingUp\"` means that changes made since that revision are being followed.\n - `\"Copying\"` means that the objects are being copied at one revision.\n - `\"CuttingOver\"` means that requests are being routed to annex, fence held. Annex answers reads of the group from here on.\n - `\"Fencing\"` means that writes are being held back on every kube-apiserver and the last changes are drained. Reads still come from the cluster.\n - `\"Mirroring\"` means that the CustomResourceDefinitions are being copied to annex. They stay mirrored until the group is released.\n - `\"Pending\"` means that the controller has not looked at the object yet.\n - `\"Preflight\"` means that the conditions of an adoption are being checked. A failed check stays here and is named in the conditions.\n - `\"Releasing\"` means that the group is on its way back to the cluster. The object disappears at the end of it.\n - `\"Unfencing\"` means that all requests reach annex and the fence is being lifted.\n - `\"Verifying\"` means that every copy is compared with its source, fence held.",
+							Description: "phase is the step that the adoption or release is in. The server sets Pending when the object is created.\n\nPossible enum values:\n - `\"Aborted\"` means that the adoption was undone; the cluster serves the group as before. Changing the spec or deleting the object are the ways on.\n - `\"Aborting\"` means that an adoption is being undone before cut-over.\n - `\"Annexed\"` means that annex serves the group, reads and writes.\n - `\"CatchingUp\"` means that changes made since that revision are being followed.\n - `\"Copying\"` means that the objects are being copied at one revision.\n - `\"CuttingOver\"` means that requests are being routed to annex, fence held. Annex answers reads of the group from here on.\n - `\"Fencing\"` means that writes are being held back on every kube-apiserver and the last changes are drained. Reads still come from the cluster.\n - `\"Mirroring\"` means that the CustomResourceDefinitions are being copied to annex. They stay mirrored until the group is released.\n - `\"Pending\"` means that the controller has not looked at the object yet.\n - `\"Preflight\"` means that the conditions of an adoption are being checked. A failed check stays here and is named in the conditions.\n - `\"ReleaseCuttingOver\"` means that requests are being routed to the cluster and that clients of annex are told to list again.\n - `\"ReleaseFencing\"` means that writes are being held back on every replica of annex and the last changes are written to the cluster's copies.\n - `\"ReleaseUnfencing\"` means that the cluster serves the group again and annex's data of it are being removed. The object disappears at the end of it.\n - `\"ReleaseVerifying\"` means that the cluster's copies are compared with annex, fence held.\n - `\"Releasing\"` means that the group is on its way back: objects that changed in annex are being written to the cluster's copies. Annex still serves the group.\n - `\"Unfencing\"` means that all requests reach annex and the fence is being lifted.\n - `\"Verifying\"` means that every copy is compared with its source, fence held.",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"Aborted", "Aborting", "Annexed", "CatchingUp", "Copying", "CuttingOver", "Fencing", "Mirroring", "Pending", "Preflight", "Releasing", "Unfencing", "Verifying"},
+							Enum:        []interface{}{"Aborted", "Aborting", "Annexed", "CatchingUp", "Copying", "CuttingOver", "Fencing", "Mirroring", "Pending", "Preflight", "ReleaseCuttingOver", "ReleaseFencing", "ReleaseUnfencing", "ReleaseVerifying", "Releasing", "Unfencing", "Verifying"},
+						},
+					},
+					"serving": {
+						SchemaProps: spec.SchemaProps{
+							Description: "serving says how annex answers requests for the group. Empty means Closed.\n\nPossible enum values:\n - `\"Closed\"` answers everything with 503 and Retry-After: the copy is not complete. Only then the group's data can be imported.\n - `\"Open\"` answers reads and writes.\n - `\"ReadOnly\"` answers reads, and writes with 429 and Retry-After.\n - `\"Released\"` ends watches with 410, answers new ones with 410 and everything else with 429 and Retry-After: clients have to list again, at the cluster.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Closed", "Open", "ReadOnly", "Released"},
 						},
 					},
 					"observedGeneration": {
@@ -404,8 +431,227 @@ func schema_pkg_apis_kubeannex_v1alpha1_AnnexedResourceStatus(ref common.Referen
 							Format:      "int64",
 						},
 					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "digest is the digest of all objects at the last verification, without their resource versions and independent of their order.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"hostDigest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "hostDigest is the digest of names, UIDs and resource versions of the cluster's own copies at the last verification. While it holds nobody has changed them.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"resource"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ImportResult(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ImportResult is the answer to an import that succeeded. An import that fails is answered by a metav1.Status that names the object; what came before it is stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"written": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Written is the number of objects that were created or changed.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"unchanged": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unchanged is the number of objects that were there already.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deleted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Deleted is the number of objects that were deleted. One that was not there is not counted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Digest is the digest of all objects of the request that were not deletions.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"written", "unchanged", "deleted", "digest"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ReplicaResource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReplicaResource is one resource as one process knows it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Resource is the plural name.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"definitionGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DefinitionGeneration is the metadata.generation of the CustomResourceDefinition in annex.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"established": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Established says that the definition is.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"ready": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Ready says that every served version answers from a filled cache.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"resource", "definitionGeneration", "established", "ready"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ReplicaStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ReplicaStatus is what one annex-apiserver process knows of a group. The controller goes on to the next step when every replica agrees.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"serving": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Serving is the mode that this process applies.\n\nPossible enum values:\n - `\"Closed\"` answers everything with 503 and Retry-After: the copy is not complete. Only then the group's data can be imported.\n - `\"Open\"` answers reads and writes.\n - `\"ReadOnly\"` answers reads, and writes with 429 and Retry-After.\n - `\"Released\"` ends watches with 410, answers new ones with 410 and everything else with 429 and Retry-After: clients have to list again, at the cluster.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Closed", "Open", "ReadOnly", "Released"},
+						},
+					},
+					"revision": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Revision is the present revision of the etcd that stores the group.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"databaseBytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DatabaseBytes is the size of that etcd's database, QuotaBytes its limit; 0 means unknown.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"quotaBytes": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"integer"},
+							Format: "int64",
+						},
+					},
+					"resources": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"resource",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Resources are the group's resources that this process knows the definition of.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ReplicaResource{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"serving", "revision"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ReplicaResource{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ResourceDigest(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ResourceDigest is what annex stores of one resource, read from etcd.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Resource is the plural name.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Objects is their number.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"bytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Bytes is their size as JSON.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Digest is independent of the order of objects and of their resource versions, see package digest.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"resource", "objects", "bytes", "digest"},
 			},
 		},
 	}

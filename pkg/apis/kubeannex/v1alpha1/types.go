@@ -62,7 +62,30 @@ type AnnexedGroupSpec struct {
 	// "apps" or "rbac.authorization.k8s.io", are refused in any case.
 	// +optional
 	AllowProtectedGroup bool `json:"allowProtectedGroup,omitempty"`
+	// hostCopies says what happens to the copies that the cluster's own etcd keeps
+	// of adopted objects. Retain, the default, keeps them: a release then gives
+	// every object its UID back. Purge deletes them once the group is annexed,
+	// which frees the cluster's etcd and cannot be undone. It is refused while the
+	// copies are not what was verified at the adoption.
+	// +optional
+	HostCopies HostCopiesPolicy `json:"hostCopies,omitempty"`
+	// allowNewUIDs lets a release give new UIDs to objects that the cluster has no
+	// copy of: those created in annex, and all of them after a purge. Owner
+	// references of their dependents are repaired. Without it such a release is refused.
+	// +optional
+	AllowNewUIDs bool `json:"allowNewUIDs,omitempty"`
 }
+
+// HostCopiesPolicy says what happens to the copies that the cluster keeps.
+// +enum
+type HostCopiesPolicy string
+
+const (
+	// HostCopiesRetain keeps the copies.
+	HostCopiesRetain HostCopiesPolicy = "Retain"
+	// HostCopiesPurge deletes the copies once the group is annexed.
+	HostCopiesPurge HostCopiesPolicy = "Purge"
+)
 
 // AnnexedResourceSpec names the indexes of one resource. The entries of
 // indexLabels and the watchIndex together may name at most 8 different indexes;
@@ -128,14 +151,70 @@ const (
 	PhaseUnfencing AnnexedGroupPhase = "Unfencing"
 	// PhaseAnnexed means that annex serves the group, reads and writes.
 	PhaseAnnexed AnnexedGroupPhase = "Annexed"
-	// PhaseReleasing means that the group is on its way back to the cluster. The
-	// object disappears at the end of it.
+	// PhaseReleasing means that the group is on its way back: objects that changed
+	// in annex are being written to the cluster's copies. Annex still serves the group.
 	PhaseReleasing AnnexedGroupPhase = "Releasing"
+	// PhaseReleaseFencing means that writes are being held back on every replica of
+	// annex and the last changes are written to the cluster's copies.
+	PhaseReleaseFencing AnnexedGroupPhase = "ReleaseFencing"
+	// PhaseReleaseVerifying means that the cluster's copies are compared with annex, fence held.
+	PhaseReleaseVerifying AnnexedGroupPhase = "ReleaseVerifying"
+	// PhaseReleaseCuttingOver means that requests are being routed to the cluster
+	// and that clients of annex are told to list again.
+	PhaseReleaseCuttingOver AnnexedGroupPhase = "ReleaseCuttingOver"
+	// PhaseReleaseUnfencing means that the cluster serves the group again and annex's
+	// data of it are being removed. The object disappears at the end of it.
+	PhaseReleaseUnfencing AnnexedGroupPhase = "ReleaseUnfencing"
 	// PhaseAborting means that an adoption is being undone before cut-over.
 	PhaseAborting AnnexedGroupPhase = "Aborting"
 	// PhaseAborted means that the adoption was undone; the cluster serves the group
 	// as before. Changing the spec or deleting the object are the ways on.
 	PhaseAborted AnnexedGroupPhase = "Aborted"
+)
+
+// ServingMode says how annex-apiserver answers requests for the resources of
+// an adopted group. Never is existing data answered with 404 or an empty list.
+// +enum
+type ServingMode string
+
+const (
+	// ServingClosed answers everything with 503 and Retry-After: the copy is not
+	// complete. Only then the group's data can be imported.
+	ServingClosed ServingMode = "Closed"
+	// ServingReadOnly answers reads, and writes with 429 and Retry-After.
+	ServingReadOnly ServingMode = "ReadOnly"
+	// ServingOpen answers reads and writes.
+	ServingOpen ServingMode = "Open"
+	// ServingReleased ends watches with 410, answers new ones with 410 and
+	// everything else with 429 and Retry-After: clients have to list again, at the cluster.
+	ServingReleased ServingMode = "Released"
+)
+
+// The types of conditions.
+const (
+	// ConditionPreflightPassed says whether the group can be adopted, and if not, why.
+	ConditionPreflightPassed = "PreflightPassed"
+	// ConditionProgressing says whether the present step goes on, and if not, what holds it up.
+	ConditionProgressing = "Progressing"
+	// ConditionAnnexed is true when annex serves the group, reads and writes.
+	ConditionAnnexed = "Annexed"
+	// ConditionMirrored says whether annex has the cluster's present definitions.
+	ConditionMirrored = "Mirrored"
+	// ConditionStrayWrites is true when the cluster's own copies changed after they
+	// were verified. The message names them.
+	ConditionStrayWrites = "StrayWrites"
+	// ConditionHostCopiesPurged is true when the cluster keeps no copies.
+	ConditionHostCopiesPurged = "HostCopiesPurged"
+)
+
+// Names that annex puts on objects of the cluster.
+const (
+	// ReleaseFinalizer keeps an AnnexedGroup until the group is released or its adoption undone.
+	ReleaseFinalizer = "kubeannex.io/release"
+	// DefinitionFinalizer keeps a CustomResourceDefinition of the cluster until annex has deleted its objects.
+	DefinitionFinalizer = "kubeannex.io/annexed"
+	// PrivateVersion is the version by which annex reaches the cluster's own copies of an adopted group.
+	PrivateVersion = "v0annex"
 )
 
 // AnnexedGroupStatus is what annex has done so far.
@@ -144,6 +223,9 @@ type AnnexedGroupStatus struct {
 	// Pending when the object is created.
 	// +optional
 	Phase AnnexedGroupPhase `json:"phase,omitempty"`
+	// serving says how annex answers requests for the group. Empty means Closed.
+	// +optional
+	Serving ServingMode `json:"serving,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -187,4 +269,12 @@ type AnnexedResourceStatus struct {
 	// while the fence held.
 	// +optional
 	Verified int64 `json:"verified,omitempty"`
+	// digest is the digest of all objects at the last verification, without their
+	// resource versions and independent of their order.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+	// hostDigest is the digest of names, UIDs and resource versions of the cluster's
+	// own copies at the last verification. While it holds nobody has changed them.
+	// +optional
+	HostDigest string `json:"hostDigest,omitempty"`
 }

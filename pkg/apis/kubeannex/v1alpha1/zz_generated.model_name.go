@@ -39,6 +39,26 @@ func (in AnnexedResourceStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ImportResult) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ImportResult"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReplicaResource) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ReplicaResource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ReplicaStatus) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ReplicaStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ResourceDigest) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ResourceDigest"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in WatchIndex) OpenAPIModelName() string {
 	return "io.kubeannex.v1alpha1.WatchIndex"
 }

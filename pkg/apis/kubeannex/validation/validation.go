@@ -101,6 +101,10 @@ func validateSpec(spec *kubeannex.AnnexedGroupSpec, path *field.Path) field.Erro
 			errs = append(errs, field.Invalid(itemPath, count, fmt.Sprintf("indexLabels and watchIndex name %d indexes, at most %d are allowed for a resource", count, MaxIndexes)))
 		}
 	}
+	policies := []kubeannex.HostCopiesPolicy{kubeannex.HostCopiesRetain, kubeannex.HostCopiesPurge}
+	if spec.HostCopies != "" && !slices.Contains(policies, spec.HostCopies) {
+		errs = append(errs, field.NotSupported(path.Child("hostCopies"), spec.HostCopies, policies))
+	}
 	return errs
 }
 
@@ -180,6 +184,7 @@ func countIndexes(resource *kubeannex.AnnexedResourceSpec) int {
 
 func validateStatus(status *kubeannex.AnnexedGroupStatus, path *field.Path) field.ErrorList {
 	errs := validatePhase(status.Phase, path.Child("phase"))
+	errs = append(errs, validateServing(status.Serving, path.Child("serving"))...)
 	errs = append(errs, apimachineryvalidation.ValidateNonnegativeField(status.ObservedGeneration, path.Child("observedGeneration"))...)
 	errs = append(errs, metav1validation.ValidateConditions(status.Conditions, path.Child("conditions"))...)
 	errs = append(errs, validateFenceDuration(status.FenceDuration, path.Child("fenceDuration"))...)
@@ -200,13 +205,22 @@ func validatePhase(phase kubeannex.AnnexedGroupPhase, path *field.Path) field.Er
 	phases := []kubeannex.AnnexedGroupPhase{
 		kubeannex.PhasePending, kubeannex.PhasePreflight, kubeannex.PhaseMirroring, kubeannex.PhaseCopying,
 		kubeannex.PhaseCatchingUp, kubeannex.PhaseFencing, kubeannex.PhaseVerifying, kubeannex.PhaseCuttingOver,
-		kubeannex.PhaseUnfencing, kubeannex.PhaseAnnexed, kubeannex.PhaseReleasing, kubeannex.PhaseAborting,
-		kubeannex.PhaseAborted,
+		kubeannex.PhaseUnfencing, kubeannex.PhaseAnnexed, kubeannex.PhaseReleasing, kubeannex.PhaseReleaseFencing,
+		kubeannex.PhaseReleaseVerifying, kubeannex.PhaseReleaseCuttingOver, kubeannex.PhaseReleaseUnfencing,
+		kubeannex.PhaseAborting, kubeannex.PhaseAborted,
 	}
 	if slices.Contains(phases, phase) {
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(path, phase, phases)}
+}
+
+func validateServing(mode kubeannex.ServingMode, path *field.Path) field.ErrorList {
+	modes := []kubeannex.ServingMode{kubeannex.ServingClosed, kubeannex.ServingReadOnly, kubeannex.ServingOpen, kubeannex.ServingReleased}
+	if mode == "" || slices.Contains(modes, mode) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, mode, modes)}
 }
 
 func validateFenceDuration(duration *metav1.Duration, path *field.Path) field.ErrorList {

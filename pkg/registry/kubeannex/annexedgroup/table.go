@@ -83,14 +83,15 @@ func progress(status *kubeannex.AnnexedGroupStatus) string {
 	for i := range status.Resources {
 		resource := &status.Resources[i]
 		total += resource.Objects
-		if status.Phase == kubeannex.PhaseVerifying {
+		if status.Phase == kubeannex.PhaseVerifying || status.Phase == kubeannex.PhaseReleaseVerifying {
 			done += min(resource.Verified, resource.Objects)
 		} else {
 			done += min(resource.Copied, resource.Objects)
 		}
 	}
 	switch status.Phase {
-	case kubeannex.PhaseCopying, kubeannex.PhaseCatchingUp, kubeannex.PhaseFencing, kubeannex.PhaseVerifying, kubeannex.PhaseReleasing:
+	case kubeannex.PhaseCopying, kubeannex.PhaseCatchingUp, kubeannex.PhaseFencing, kubeannex.PhaseVerifying,
+		kubeannex.PhaseReleasing, kubeannex.PhaseReleaseFencing, kubeannex.PhaseReleaseVerifying:
 		if total == 0 {
 			return noProgress
 		}

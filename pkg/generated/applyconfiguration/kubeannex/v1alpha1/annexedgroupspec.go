@@ -5,6 +5,10 @@
 
 package v1alpha1
 
+import (
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+)
+
 // AnnexedGroupSpecApplyConfiguration represents a declarative configuration of the AnnexedGroupSpec type for use
 // with apply.
 //
@@ -20,6 +24,16 @@ type AnnexedGroupSpecApplyConfiguration struct {
 	// such a group is refused. Groups that kube-apiserver serves itself, such as
 	// "apps" or "rbac.authorization.k8s.io", are refused in any case.
 	AllowProtectedGroup *bool `json:"allowProtectedGroup,omitempty"`
+	// hostCopies says what happens to the copies that the cluster's own etcd keeps
+	// of adopted objects. Retain, the default, keeps them: a release then gives
+	// every object its UID back. Purge deletes them once the group is annexed,
+	// which frees the cluster's etcd and cannot be undone. It is refused while the
+	// copies are not what was verified at the adoption.
+	HostCopies *kubeannexv1alpha1.HostCopiesPolicy `json:"hostCopies,omitempty"`
+	// allowNewUIDs lets a release give new UIDs to objects that the cluster has no
+	// copy of: those created in annex, and all of them after a purge. Owner
+	// references of their dependents are repaired. Without it such a release is refused.
+	AllowNewUIDs *bool `json:"allowNewUIDs,omitempty"`
 }
 
 // AnnexedGroupSpecApplyConfiguration constructs a declarative configuration of the AnnexedGroupSpec type for use with
@@ -46,5 +60,21 @@ func (b *AnnexedGroupSpecApplyConfiguration) WithResources(values ...*AnnexedRes
 // If called multiple times, the AllowProtectedGroup field is set to the value of the last call.
 func (b *AnnexedGroupSpecApplyConfiguration) WithAllowProtectedGroup(value bool) *AnnexedGroupSpecApplyConfiguration {
 	b.AllowProtectedGroup = &value
+	return b
+}
+
+// WithHostCopies sets the HostCopies field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the HostCopies field is set to the value of the last call.
+func (b *AnnexedGroupSpecApplyConfiguration) WithHostCopies(value kubeannexv1alpha1.HostCopiesPolicy) *AnnexedGroupSpecApplyConfiguration {
+	b.HostCopies = &value
+	return b
+}
+
+// WithAllowNewUIDs sets the AllowNewUIDs field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the AllowNewUIDs field is set to the value of the last call.
+func (b *AnnexedGroupSpecApplyConfiguration) WithAllowNewUIDs(value bool) *AnnexedGroupSpecApplyConfiguration {
+	b.AllowNewUIDs = &value
 	return b
 }

@@ -19,6 +19,8 @@ type AnnexedGroupStatusApplyConfiguration struct {
 	// phase is the step that the adoption or release is in. The server sets
 	// Pending when the object is created.
 	Phase *kubeannexv1alpha1.AnnexedGroupPhase `json:"phase,omitempty"`
+	// serving says how annex answers requests for the group. Empty means Closed.
+	Serving *kubeannexv1alpha1.ServingMode `json:"serving,omitempty"`
 	// observedGeneration is the metadata.generation that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// conditions say in words what holds, what failed and how to mend it.
@@ -41,6 +43,14 @@ func AnnexedGroupStatus() *AnnexedGroupStatusApplyConfiguration {
 // If called multiple times, the Phase field is set to the value of the last call.
 func (b *AnnexedGroupStatusApplyConfiguration) WithPhase(value kubeannexv1alpha1.AnnexedGroupPhase) *AnnexedGroupStatusApplyConfiguration {
 	b.Phase = &value
+	return b
+}
+
+// WithServing sets the Serving field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Serving field is set to the value of the last call.
+func (b *AnnexedGroupStatusApplyConfiguration) WithServing(value kubeannexv1alpha1.ServingMode) *AnnexedGroupStatusApplyConfiguration {
+	b.Serving = &value
 	return b
 }
 

@@ -23,6 +23,12 @@ type AnnexedResourceStatusApplyConfiguration struct {
 	// verified is the number of objects whose copy was compared and found equal
 	// while the fence held.
 	Verified *int64 `json:"verified,omitempty"`
+	// digest is the digest of all objects at the last verification, without their
+	// resource versions and independent of their order.
+	Digest *string `json:"digest,omitempty"`
+	// hostDigest is the digest of names, UIDs and resource versions of the cluster's
+	// own copies at the last verification. While it holds nobody has changed them.
+	HostDigest *string `json:"hostDigest,omitempty"`
 }
 
 // AnnexedResourceStatusApplyConfiguration constructs a declarative configuration of the AnnexedResourceStatus type for use with
@@ -68,5 +74,21 @@ func (b *AnnexedResourceStatusApplyConfiguration) WithCopied(value int64) *Annex
 // If called multiple times, the Verified field is set to the value of the last call.
 func (b *AnnexedResourceStatusApplyConfiguration) WithVerified(value int64) *AnnexedResourceStatusApplyConfiguration {
 	b.Verified = &value
+	return b
+}
+
+// WithDigest sets the Digest field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Digest field is set to the value of the last call.
+func (b *AnnexedResourceStatusApplyConfiguration) WithDigest(value string) *AnnexedResourceStatusApplyConfiguration {
+	b.Digest = &value
+	return b
+}
+
+// WithHostDigest sets the HostDigest field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the HostDigest field is set to the value of the last call.
+func (b *AnnexedResourceStatusApplyConfiguration) WithHostDigest(value string) *AnnexedResourceStatusApplyConfiguration {
+	b.HostDigest = &value
 	return b
 }

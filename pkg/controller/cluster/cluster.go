@@ -1,0 +1,90 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster names the API servers that the controller talks to: the host
+// (kube-apiserver) and annex, each as a whole and process by process.
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
+)
+
+// Server is an API server, or several behind one address.
+type Server struct {
+	// Name is what messages call it, such as "kube-apiserver https://10.0.0.1:6443".
+	Name string
+	// Config is what the clients were made from.
+	Config *rest.Config
+
+	// Kube is for the types that kube-apiserver has compiled in. Annex has none of them.
+	Kube kubernetes.Interface
+	// Definitions is for CustomResourceDefinitions.
+	Definitions apiextensionsclient.Interface
+	// Dynamic and Metadata are for custom resources.
+	Dynamic  dynamic.Interface
+	Metadata metadata.Interface
+	// APIServices is for the host only.
+	APIServices aggregatorclient.Interface
+	// Groups is for AnnexedGroups.
+	Groups annexclient.Interface
+}
+
+// NewServer makes the clients. They share one connection.
+func NewServer(name string, config *rest.Config) (*Server, error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", name, err)
+	}
+	s := &Server{Name: name, Config: config}
+	for _, make := range []func() error{
+		func() (err error) { s.Kube, err = kubernetes.NewForConfigAndClient(config, httpClient); return },
+		func() (err error) { s.Definitions, err = apiextensionsclient.NewForConfigAndClient(config, httpClient); return },
+		func() (err error) { s.Dynamic, err = dynamic.NewForConfigAndClient(config, httpClient); return },
+		func() (err error) { s.Metadata, err = metadata.NewForConfigAndClient(config, httpClient); return },
+		func() (err error) { s.APIServices, err = aggregatorclient.NewForConfigAndClient(config, httpClient); return },
+		func() (err error) { s.Groups, err = annexclient.NewForConfigAndClient(config, httpClient); return },
+	} {
+		if err := make(); err != nil {
+			return nil, fmt.Errorf("making a client of %s: %w", name, err)
+		}
+	}
+	return s, nil
+}
+
+// Endpoints returns every process of a server, each reached past load balancers.
+type Endpoints func(context.Context) ([]*Server, error)
+
+// Connections are both sides.
+type Connections struct {
+	// Host is the cluster's kube-apiserver.
+	Host *Server
+	// HostEndpoints are all its processes.
+	HostEndpoints Endpoints
+	// Annex is annex-apiserver, past the host.
+	Annex *Server
+	// AnnexEndpoints are all its replicas.
+	AnnexEndpoints Endpoints
+
+	// AnnexService is what APIServices of adopted groups name, AnnexCA the
+	// authority (PEM) of annex's serving certificate.
+	AnnexService apiregistrationv1.ServiceReference
+	AnnexCA      []byte
+	// Webhook is how kube-apiserver reaches the controller's webhook server, without a path.
+	Webhook admissionregistrationv1.WebhookClientConfig
+	// Username is who the controller is at the host. The fence lets it pass.
+	Username string
+	// Namespace is where the controller keeps its own objects in the host.
+	Namespace string
+}
