@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command docs writes the reference pages that follow from the code: the flags
-// of annex-apiserver and the metrics of its storage.
+// of annex-apiserver, the metrics of its storage and the help of the plugin.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
+	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -30,7 +31,7 @@ func main() {
 }
 
 func write(dir string) error {
-	for name, page := range map[string]string{"flags.md": flagsPage(), "metrics.md": metricsPage()} {
+	for name, page := range map[string]string{"flags.md": flagsPage(), "metrics.md": metricsPage(), "kubectl-annex.md": pluginPage()} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(page), 0o644); err != nil {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
@@ -79,6 +80,7 @@ func metricsPage() string {
 	for _, m := range annexed.Descriptions() {
 		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", m.Name, strings.Join(m.Labels, ", "), cell(m.Help))
 	}
+	fmt.Fprintf(&page, "| `%s` | %s | %s |\n", serving.RefusedName, strings.Join(serving.RefusedLabels(), ", "), cell(serving.RefusedHelp))
 	page.WriteString("\nThe label `caller` says on whose behalf etcd was asked:\n\n| Caller | Meaning |\n|---|---|\n")
 	for _, caller := range annexed.Callers() {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", caller, caller.Meaning())

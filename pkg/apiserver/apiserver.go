@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/apiserver/importing"
 	annexedgroupstorage "github.com/kubeannex/annex/pkg/registry/kubeannex/annexedgroup/storage"
 )
 
@@ -49,8 +50,13 @@ func (c CompletedConfig) New() (*Server, error) {
 	if err := installDiscovery(front, customResources); err != nil {
 		return nil, fmt.Errorf("installing discovery: %w", err)
 	}
-	if err := c.installAPIGroup(front); err != nil {
+	if err := c.installAPIGroup(front, customResources); err != nil {
 		return nil, fmt.Errorf("installing the API group %s: %w", kubeannex.GroupName, err)
+	}
+	if c.gate != nil {
+		if err := followGroups(front, c.gate); err != nil {
+			return nil, fmt.Errorf("installing the serving gate: %w", err)
+		}
 	}
 	return &Server{
 		GenericAPIServer:      front,
@@ -60,15 +66,31 @@ func (c CompletedConfig) New() (*Server, error) {
 	}, nil
 }
 
-func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServer) error {
+func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServer, customResources *apiextensionsapiserver.CustomResourceDefinitions) error {
 	storage, err := annexedgroupstorage.NewStorage(Scheme, c.genericConfig.RESTOptionsGetter)
 	if err != nil {
 		return err
 	}
+	probe, err := newCacheProbe(server.LoopbackClientConfig)
+	if err != nil {
+		return err
+	}
+	stores := importing.NewStores(c.extraConfig.uncached())
+	server.RegisterDestroyFunc(stores.Close)
+	data := groupData{
+		definitions: customResources.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister(),
+		stores:      stores,
+		gate:        c.gate,
+		probe:       probe,
+	}
+	subresources := annexedgroupstorage.NewSubresources(storage.AnnexedGroup, data, c.extraConfig.ControllerUser)
 	group := genericapiserver.NewDefaultAPIGroupInfo(kubeannex.GroupName, Scheme, metav1.ParameterCodec, Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"annexedgroups":        storage.AnnexedGroup,
-		"annexedgroups/status": storage.Status,
+		"annexedgroups":         storage.AnnexedGroup,
+		"annexedgroups/status":  storage.Status,
+		"annexedgroups/import":  subresources.Import,
+		"annexedgroups/digest":  subresources.Digest,
+		"annexedgroups/replica": subresources.Replica,
 	}
 	return server.InstallAPIGroup(&group)
 }

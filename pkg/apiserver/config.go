@@ -9,6 +9,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
 
+	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -20,6 +21,12 @@ type ExtraConfig struct {
 	CustomResourceRESTOptionsGetter generic.RESTOptionsGetter
 	// WatchCache puts a watch cache before etcd. Without it every read goes to etcd.
 	WatchCache bool
+	// Gated says that requests for adopted groups pass the serving gate.
+	Gated bool
+	// ControllerUser is the name of the one user who may import objects.
+	ControllerUser string
+	// ServingMetrics counts what the gate refuses. Who wants to see them registers it.
+	ServingMetrics *serving.Metrics
 	// StorageMetrics counts the requests that reach etcd. Who wants to see them registers it.
 	StorageMetrics *annexed.Metrics
 	// ServiceResolver finds the address of a conversion webhook that is named by a Service.
@@ -49,7 +56,13 @@ func NewConfig() *Config {
 	generic.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	return &Config{
 		GenericConfig: generic,
-		ExtraConfig:   ExtraConfig{WatchCache: true, StorageMetrics: annexed.NewMetrics(), ReplicaCount: 1},
+		ExtraConfig: ExtraConfig{
+			WatchCache:     true,
+			Gated:          true,
+			StorageMetrics: annexed.NewMetrics(),
+			ServingMetrics: serving.NewMetrics(),
+			ReplicaCount:   1,
+		},
 	}
 }
 
@@ -57,6 +70,8 @@ type completedConfig struct {
 	genericConfig  genericapiserver.CompletedConfig
 	customResource customResourceConfig
 	extraConfig    *ExtraConfig
+	// gate is nil in a server without one.
+	gate *serving.Gate
 }
 
 // CompletedConfig can only be had from Config.Complete.
@@ -75,18 +90,28 @@ func (c *Config) Complete() CompletedConfig {
 	c.GenericConfig.SkipOpenAPIInstallation = true
 	// /apis lists the groups of both servers, see discovery.go.
 	c.GenericConfig.EnableDiscovery = false
+	var gate *serving.Gate
+	if c.ExtraConfig.Gated {
+		gate = c.installGate()
+	}
 	return CompletedConfig{&completedConfig{
 		genericConfig:  c.GenericConfig.Complete(),
 		customResource: customResource,
 		extraConfig:    &c.ExtraConfig,
+		gate:           gate,
 	}}
 }
 
 // annexed puts the storage layer of Annex into every store built from the
-// given getter. It is the only place where that layer enters.
+// given getter. Beside uncached it is the only place where that layer enters.
 func (c *Config) annexed(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return annexed.NewRESTOptionsGetter(getter, annexed.Config{
 		WatchCache: c.ExtraConfig.WatchCache,
 		Metrics:    c.ExtraConfig.StorageMetrics,
 	})
+}
+
+// uncached is annexed without a watch cache, for custom resources as they are stored.
+func (c *ExtraConfig) uncached() generic.RESTOptionsGetter {
+	return annexed.NewRESTOptionsGetter(c.CustomResourceRESTOptionsGetter, annexed.Config{Metrics: c.StorageMetrics})
 }

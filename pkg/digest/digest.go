@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 )
 
 // lanes is how many 64-bit numbers a hash has.
@@ -50,7 +51,7 @@ func OfObject(object map[string]any) (Entry, error) {
 func Canonical(object map[string]any) ([]byte, error) {
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		if _, ok := metadata["resourceVersion"]; ok {
-			object, metadata = shallowCopy(object), shallowCopy(metadata)
+			object, metadata = maps.Clone(object), maps.Clone(metadata)
 			delete(metadata, "resourceVersion")
 			object["metadata"] = metadata
 		}
@@ -62,16 +63,8 @@ func Canonical(object map[string]any) ([]byte, error) {
 	return content, nil
 }
 
-func shallowCopy(object map[string]any) map[string]any {
-	copied := make(map[string]any, len(object))
-	for key, value := range object {
-		copied[key] = value
-	}
-	return copied
-}
-
 // Set is the digest of a set of objects. The zero Set is empty.
-type Set struct {
+type Set struct { //nolint:recvcheck // a set is printed by value and changed by pointer
 	sum [lanes]uint64
 	// Objects is the number of members.
 	Objects int64

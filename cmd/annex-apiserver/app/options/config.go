@@ -84,6 +84,8 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 		return nil, err
 	}
 	config.ExtraConfig.ReplicaCount = o.ReplicaCount
+	config.ExtraConfig.ControllerUser = o.ControllerUser
+	config.ExtraConfig.Gated = !o.Standalone.Enabled
 	config.ExtraConfig.AuthResolverWrapper = webhook.NewDefaultAuthenticationInfoResolverWrapper(
 		nil, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
 	return config, nil

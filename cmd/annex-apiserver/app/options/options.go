@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
@@ -21,6 +22,9 @@ import (
 
 // certificatesDir is the default of --cert-dir below the root directory.
 const certificatesDir = "certificates"
+
+// defaultControllerUser is the service account that the chart gives to annex-controller.
+const defaultControllerUser = "system:serviceaccount:annex-system:annex-controller"
 
 // Options are the flags of annex-apiserver.
 type Options struct {
@@ -40,12 +44,18 @@ type Options struct {
 
 	// ReplicaCount is the number of annex-apiserver processes over the same etcd.
 	ReplicaCount int
+	// ControllerUser is the name of the user who may import objects.
+	ControllerUser string
 	// AlternateNames are further DNS names and addresses in a serving certificate that the server makes itself.
 	AlternateNames []string
 
 	// sections are the flags as they were parsed, to know which were given.
 	sections cliflag.NamedFlagSets
 }
+
+// watchTermination is how long the server gives watches to end when it stops:
+// half of what Kubernetes gives a pod.
+const watchTermination = 15 * time.Second
 
 // NewOptions returns the default values.
 func NewOptions() *Options {
@@ -59,8 +69,12 @@ func NewOptions() *Options {
 	// (k8s.io/apiserver pkg/server/options/recommended.go).
 	serving.HTTP2MaxStreamsPerConnection = 1000
 
+	run := genericoptions.NewServerRunOptions()
+	// Without it watches do not end with the server, which then waits a minute for them.
+	run.ShutdownWatchTerminationGracePeriod = watchTermination
+
 	return &Options{
-		ServerRun:      genericoptions.NewServerRunOptions(),
+		ServerRun:      run,
 		Standalone:     NewStandaloneOptions(),
 		Etcd:           NewEtcdOptions(),
 		SecureServing:  serving.WithLoopback(),
@@ -74,6 +88,7 @@ func NewOptions() *Options {
 		Traces:         genericoptions.NewTracingOptions(),
 		Logs:           logs.NewOptions(),
 		ReplicaCount:   1,
+		ControllerUser: defaultControllerUser,
 	}
 }
 
@@ -99,6 +114,9 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	fs.IntVar(&o.ReplicaCount, "apiserver-count", o.ReplicaCount,
 		"The number of annex-apiserver processes over the same etcd. Above one, a new CustomResourceDefinition is "+
 			"reported as established five seconds later, so that every process serves it by then.")
+	fs.StringVar(&o.ControllerUser, "controller-user", o.ControllerUser,
+		"The name of the user that annex-controller is known by. Nobody else may use the import subresource of AnnexedGroups, "+
+			"by which objects are stored as they are.")
 	fs = sections.FlagSet("secure serving")
 	fs.StringSliceVar(&o.AlternateNames, "tls-alternate-names", o.AlternateNames,
 		"Further DNS names and IP addresses in the serving certificate that is generated when --tls-cert-file is not given, "+

@@ -207,6 +207,18 @@ const (
 	ConditionHostCopiesPurged = "HostCopiesPurged"
 )
 
+// Reasons of conditions that clients act on.
+const (
+	// ReasonNewUIDsNeeded is why ConditionProgressing is false while a release waits for spec.allowNewUIDs.
+	ReasonNewUIDsNeeded = "NewUIDsNeeded"
+	// ReasonPurging is why ConditionHostCopiesPurged is false while the copies are
+	// being deleted. With any other reason the purge is refused.
+	ReasonPurging = "Purging"
+	// ReasonWatching is the reason of ConditionStrayWrites until a request of before
+	// the cut-over can no longer be late. Until then nothing is released or purged.
+	ReasonWatching = "Watching"
+)
+
 // Names that annex puts on objects of the cluster.
 const (
 	// ReleaseFinalizer keeps an AnnexedGroup until the group is released or its adoption undone.

@@ -146,8 +146,8 @@ func TestModels(t *testing.T) {
 	if diff := cmp.Diff(want, model.Extensions["x-kubernetes-group-version-kind"]); diff != "" {
 		t.Errorf("group, version, kind (-want +got):\n%s", diff)
 	}
-	if phase := models["io.kubeannex.v1alpha1.AnnexedGroupStatus"].Properties["phase"]; len(phase.Enum) != 13 {
-		t.Errorf("phases in the schema: got %d, want 13", len(phase.Enum))
+	if phase := models["io.kubeannex.v1alpha1.AnnexedGroupStatus"].Properties["phase"]; len(phase.Enum) != 17 {
+		t.Errorf("phases in the schema: got %d, want 17", len(phase.Enum))
 	}
 	for name, model := range models {
 		for property, schema := range model.Properties {

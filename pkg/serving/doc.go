@@ -1,0 +1,20 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serving holds the gate that every request for a resource of an adopted
+// group passes. The gate obeys the status.serving of the AnnexedGroup alone:
+//
+//	mode       GET, LIST            WATCH                        everything else
+//	Closed     503, Retry-After     503, Retry-After             503, Retry-After
+//	ReadOnly   passes               streams                      429, Retry-After
+//	Open       passes               streams                      passes
+//	Released   429, Retry-After     410; running ones end so     429, Retry-After
+//
+// An empty mode is Closed. A group without an AnnexedGroup is not gated. Until the
+// gate has read all AnnexedGroups once, it answers 503. The server's own loopback
+// user always passes.
+//
+// The gate also counts what it has let through. A mode is in force, which is what
+// Gate.Serving reports, when everything that the mode does not allow and that was
+// let through before is over: the controller relies on that to drain a group.
+package serving

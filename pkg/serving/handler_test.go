@@ -1,0 +1,231 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serving
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+)
+
+// codecs encode nothing but Status.
+func codecs() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	return serializer.NewCodecFactory(scheme)
+}
+
+// serve sends one request through the gate to a handler, as the filters would have prepared it.
+func serve(t *testing.T, gate *Gate, verb, group, name string, inner http.HandlerFunc) *httptest.ResponseRecorder {
+	t.Helper()
+	info := &genericapirequest.RequestInfo{
+		IsResourceRequest: true, APIPrefix: "apis", APIGroup: group, APIVersion: "v1", Resource: "gadgets", Verb: verb,
+	}
+	ctx := genericapirequest.WithRequestInfo(t.Context(), info)
+	ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: name})
+	recorder := httptest.NewRecorder()
+	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/"+group+"/v1/gadgets", nil)
+	gate.Handler(inner, codecs(), "own.test").ServeHTTP(recorder, req)
+	return recorder
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+
+func TestAnswers(t *testing.T) {
+	type answer struct {
+		Code       int
+		Reason     metav1.StatusReason
+		RetryAfter string
+		Details    int32
+	}
+	var (
+		passes      = answer{Code: http.StatusOK}
+		unavailable = answer{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "1", 1}
+		wait        = answer{http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "1", 1}
+		gone        = answer{Code: http.StatusGone, Reason: metav1.StatusReasonExpired}
+	)
+	tests := map[v1alpha1.ServingMode]map[string]answer{
+		closed:   {"get": unavailable, "list": unavailable, "watch": unavailable, "create": unavailable, "delete": unavailable},
+		readOnly: {"get": passes, "list": passes, "watch": passes, "create": wait, "update": wait, "patch": wait, "delete": wait, "deletecollection": wait},
+		open:     {"get": passes, "list": passes, "watch": passes, "create": passes, "update": passes, "patch": passes, "delete": passes},
+		released: {"get": wait, "list": wait, "watch": gone, "create": wait, "update": wait, "delete": wait},
+	}
+	for mode, verbs := range tests {
+		for verb, want := range verbs {
+			t.Run(string(mode)+" "+verb, func(t *testing.T) {
+				gate := syncedGate(nil)
+				gate.set(lab, mode)
+				recorder := serve(t, gate, verb, lab, "somebody", ok)
+				got := answer{Code: recorder.Code, RetryAfter: recorder.Header().Get("Retry-After")}
+				if recorder.Body.Len() > 0 {
+					var status metav1.Status
+					if err := json.Unmarshal(recorder.Body.Bytes(), &status); err != nil {
+						t.Fatalf("%v: %s", err, recorder.Body)
+					}
+					got.Reason = status.Reason
+					if status.Details != nil {
+						got.Details = status.Details.RetryAfterSeconds
+					}
+					if status.Kind != "Status" || status.APIVersion != "v1" || status.Status != metav1.StatusFailure || int(status.Code) != recorder.Code {
+						t.Errorf("no proper Status: %s", recorder.Body)
+					}
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("answer (-want +got):\n%s", diff)
+				}
+				assertServing(t, gate, mode)
+			})
+		}
+	}
+}
+
+func TestWhoPassesAClosedGate(t *testing.T) {
+	tests := map[string]struct {
+		group, user string
+		want        int
+	}{
+		"a user":                         {lab, "somebody", http.StatusServiceUnavailable},
+		"the server itself":              {lab, user.APIServerUser, http.StatusOK},
+		"a request for the server's own": {"own.test", "somebody", http.StatusOK},
+		"a request for the core group":   {"", "somebody", http.StatusOK},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := NewGate(nil) // it has read nothing yet
+			if got := serve(t, gate, "get", tc.group, tc.user, ok).Code; got != tc.want {
+				t.Errorf("code: got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDiscoveryPasses(t *testing.T) {
+	gate := syncedGate(nil)
+	gate.set(lab, closed)
+	recorder := httptest.NewRecorder()
+	ctx := genericapirequest.WithRequestInfo(t.Context(), &genericapirequest.RequestInfo{Path: "/apis/" + lab + "/v1", Verb: "get"})
+	gate.Handler(http.HandlerFunc(ok), codecs()).ServeHTTP(recorder, httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/"+lab+"/v1", nil))
+	if recorder.Code != http.StatusOK {
+		t.Errorf("code: got %d, want 200", recorder.Code)
+	}
+}
+
+// stream is the inner handler of a watch: it writes one event and waits for its end.
+func stream(gate *Gate, code int, contentType, encoding, content string) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		if encoding != "" {
+			w.Header().Set("Content-Encoding", encoding)
+		}
+		w.WriteHeader(code)
+		io.WriteString(w, content) //nolint:errcheck // a recorder takes everything
+		gate.set(lab, released)
+		<-req.Context().Done()
+	}
+}
+
+func TestLastEventOfAWatch(t *testing.T) {
+	const last = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+		`"message":"lab.test has moved: list again","reason":"Expired","code":410}}` + "\n"
+	tests := map[string]struct {
+		code                  int
+		contentType, encoding string
+		want                  string
+	}{
+		"a stream of JSON":            {http.StatusOK, "application/json", "", last},
+		"a stream of tables":          {http.StatusOK, "application/json;as=Table", "", last},
+		"an unknown encoding":         {http.StatusOK, "application/json", "br", ""},
+		"a binary stream":             {http.StatusOK, "application/vnd.kubernetes.protobuf;stream=watch", "", ""},
+		"no type at all":              {http.StatusOK, "", "", ""},
+		"an answer that is no stream": {http.StatusInternalServerError, "application/json", "", ""},
+		"a connection that was taken": {0, "application/json", "", ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := syncedGate(nil)
+			gate.set(lab, open)
+			inner := stream(gate, tc.code, tc.contentType, tc.encoding, "{}\n")
+			want := "{}\n" + tc.want
+			if tc.code == 0 {
+				want = ""
+				inner = func(w http.ResponseWriter, req *http.Request) {
+					w.Header().Set("Content-Type", tc.contentType)
+					gate.set(lab, released)
+					<-req.Context().Done()
+				}
+			}
+			recorder := serve(t, gate, "watch", lab, "somebody", inner)
+			if diff := cmp.Diff(want, recorder.Body.String()); diff != "" {
+				t.Errorf("stream (-want +got):\n%s", diff)
+			}
+			assertServing(t, gate, released)
+		})
+	}
+}
+
+func TestLastEventOfACompressedWatch(t *testing.T) {
+	gate := syncedGate(nil)
+	gate.set(lab, open)
+	var first strings.Builder
+	compressed := gzip.NewWriter(&first)
+	if _, err := io.WriteString(compressed, "{}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := compressed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	recorder := serve(t, gate, "watch", lab, "somebody", stream(gate, http.StatusOK, "application/json", "gzip", first.String()))
+	reader, err := gzip.NewReader(recorder.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(content); !strings.HasPrefix(got, "{}\n") || !strings.Contains(got, `"code":410`) {
+		t.Errorf("stream: %s", got)
+	}
+}
+
+func TestWatchThatEndsByItself(t *testing.T) {
+	gate := syncedGate(nil)
+	gate.set(lab, open)
+	recorder := serve(t, gate, "watch", lab, "somebody", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, "{}\n") //nolint:errcheck // a recorder takes everything
+	})
+	if got := recorder.Body.String(); got != "{}\n" {
+		t.Errorf("stream: %s", got)
+	}
+	gate.set(lab, released)
+	assertServing(t, gate, released)
+}
+
+// A write whose client has gone may still be on its way to etcd.
+func TestInterruptedWriteCountsALittleLonger(t *testing.T) {
+	gate := syncedGate(nil)
+	gate.set(lab, open)
+	p := mustAdmit(t, gate, write)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	leaveAfter(ctx, p)
+	gate.set(lab, readOnly)
+	assertServing(t, gate, open)
+}

@@ -1,0 +1,33 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serving
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+)
+
+func TestRefusalsAreCounted(t *testing.T) {
+	counts := NewMetrics()
+	registry := metrics.NewKubeRegistry()
+	if err := counts.Register(registry.CustomRegister); err != nil {
+		t.Fatal(err)
+	}
+	gate := NewGate(counts)
+	serve(t, gate, "get", "whatever.test", "somebody", ok)
+	gate.hasSynced = func() bool { return true }
+	gate.set(lab, readOnly)
+	serve(t, gate, "get", lab, "somebody", ok)
+	serve(t, gate, "create", lab, "somebody", ok)
+	serve(t, gate, "delete", lab, "somebody", ok)
+	want := "# HELP " + RefusedName + " [ALPHA] " + RefusedHelp + "\n# TYPE " + RefusedName + " counter\n" +
+		RefusedName + `{group="",mode="Starting"} 1` + "\n" +
+		RefusedName + `{group="lab.test",mode="ReadOnly"} 2` + "\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), RefusedName); err != nil {
+		t.Error(err)
+	}
+}
