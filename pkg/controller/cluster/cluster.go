@@ -7,10 +7,14 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -39,7 +43,13 @@ type Server struct {
 	APIServices aggregatorclient.Interface
 	// Groups is for AnnexedGroups.
 	Groups annexclient.Interface
+
+	httpClient *http.Client
 }
+
+// Reconnect makes the next request open a new connection, which a load balancer
+// may lead to another process.
+func (s *Server) Reconnect() { utilnet.CloseIdleConnectionsFor(s.httpClient.Transport) }
 
 // NewServer makes the clients. They share one connection.
 func NewServer(name string, config *rest.Config) (*Server, error) {
@@ -47,18 +57,16 @@ func NewServer(name string, config *rest.Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", name, err)
 	}
-	s := &Server{Name: name, Config: config}
-	for _, make := range []func() error{
-		func() (err error) { s.Kube, err = kubernetes.NewForConfigAndClient(config, httpClient); return },
-		func() (err error) { s.Definitions, err = apiextensionsclient.NewForConfigAndClient(config, httpClient); return },
-		func() (err error) { s.Dynamic, err = dynamic.NewForConfigAndClient(config, httpClient); return },
-		func() (err error) { s.Metadata, err = metadata.NewForConfigAndClient(config, httpClient); return },
-		func() (err error) { s.APIServices, err = aggregatorclient.NewForConfigAndClient(config, httpClient); return },
-		func() (err error) { s.Groups, err = annexclient.NewForConfigAndClient(config, httpClient); return },
-	} {
-		if err := make(); err != nil {
-			return nil, fmt.Errorf("making a client of %s: %w", name, err)
-		}
+	s := &Server{Name: name, Config: config, httpClient: httpClient}
+	var errs [6]error
+	s.Kube, errs[0] = kubernetes.NewForConfigAndClient(config, httpClient)
+	s.Definitions, errs[1] = apiextensionsclient.NewForConfigAndClient(config, httpClient)
+	s.Dynamic, errs[2] = dynamic.NewForConfigAndClient(config, httpClient)
+	s.Metadata, errs[3] = metadata.NewForConfigAndClient(config, httpClient)
+	s.APIServices, errs[4] = aggregatorclient.NewForConfigAndClient(config, httpClient)
+	s.Groups, errs[5] = annexclient.NewForConfigAndClient(config, httpClient)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", name, err)
 	}
 	return s, nil
 }
@@ -72,6 +80,10 @@ type Connections struct {
 	Host *Server
 	// HostEndpoints are all its processes.
 	HostEndpoints Endpoints
+	// HostSampling is for hosts whose processes cannot be reached one by one: what
+	// has to hold on every process is asked for over new connections for that
+	// long, and must be answered well each time. Zero asks once.
+	HostSampling time.Duration
 	// Annex is annex-apiserver, past the host.
 	Annex *Server
 	// AnnexEndpoints are all its replicas.

@@ -1,0 +1,112 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/kubeannex/annex/cmd/annex-controller/app/options"
+	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
+	"github.com/kubeannex/annex/pkg/generated/informers/externalversions"
+)
+
+// resync is how often every AnnexedGroup is looked at without a reason.
+const resync = 30 * time.Second
+
+func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Manager, error) {
+	mgr, err := manager.New(config, manager.Options{
+		Scheme:                        newScheme(),
+		LeaderElection:                opts.LeaderElect,
+		LeaderElectionID:              name,
+		LeaderElectionNamespace:       opts.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
+		Metrics:                       metricsOptions(opts.MetricsBindAddress),
+		WebhookServer: webhook.NewServer(webhook.Options{
+			Host: opts.Webhook.BindAddress, Port: opts.Webhook.Port, CertDir: opts.Webhook.CertDir,
+		}),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting the controller up: %w", err)
+	}
+	return mgr, nil
+}
+
+// addController watches AnnexedGroups at annex itself, so that they are seen also
+// while the host does not reach annex, and definitions at the host.
+func addController(mgr manager.Manager, reconciler reconcile.Reconciler, groups annexclient.Interface) error {
+	annexedGroups, err := controller.New("annexedgroup", mgr, controllerOptions(reconciler))
+	if err != nil {
+		return fmt.Errorf("making the controller: %w", err)
+	}
+	factory := externalversions.NewSharedInformerFactory(groups, resync)
+	informer := factory.Kubeannex().V1alpha1().AnnexedGroups().Informer()
+	if err := annexedGroups.Watch(&source.Informer{
+		Informer:   informer,
+		Handler:    &handler.EnqueueRequestForObject{},
+		Predicates: []predicate.Predicate{worthALook()},
+	}); err != nil {
+		return fmt.Errorf("watching AnnexedGroups: %w", err)
+	}
+	if err := annexedGroups.Watch(source.Kind(mgr.GetCache(), definitionMetadata(), handler.TypedEnqueueRequestsFromMapFunc(groupOf(informer.GetStore())))); err != nil {
+		return fmt.Errorf("watching definitions: %w", err)
+	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		factory.StartWithContext(ctx)
+		<-ctx.Done()
+		factory.Shutdown()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("adding the informer of AnnexedGroups: %w", err)
+	}
+	return nil
+}
+
+// worthALook leaves out changes of the status: the controller makes them itself.
+func worthALook() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld, e.ObjectNew
+		return before.GetGeneration() != after.GetGeneration() ||
+			before.GetUID() != after.GetUID() ||
+			before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
+			// The resync shows an object against itself.
+			before.GetResourceVersion() == after.GetResourceVersion()
+	}}
+}
+
+// definitionMetadata is the kind of the objects that are watched: of definitions the name tells enough.
+func definitionMetadata() *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	return object
+}
+
+// groupOf maps a definition, whose name is plural.group, to the AnnexedGroup of its group, if there is one.
+func groupOf(known cache.Store) handler.TypedMapFunc[*metav1.PartialObjectMetadata, reconcile.Request] {
+	return func(_ context.Context, definition *metav1.PartialObjectMetadata) []reconcile.Request {
+		_, group, _ := strings.Cut(definition.Name, ".")
+		if _, exists, err := known.GetByKey(group); err != nil || !exists {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: group}}}
+	}
+}

@@ -1,0 +1,193 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package options holds the flags of annex-controller and turns them into its connections.
+package options
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	defaultNamespace    = "annex-system"
+	defaultAnnexService = "annex-system/annex:443"
+	defaultWebhookPort  = 9443
+	// maxHostSampling keeps a fence below the ten seconds that clients wait.
+	maxHostSampling = 1500 * time.Millisecond
+	// webhookService is the Service of the controller's webhook server, in its namespace.
+	webhookService = "annex-controller"
+)
+
+// Options are the flags of annex-controller.
+type Options struct {
+	// Kubeconfig is for the host. Empty means the cluster that the process runs in.
+	Kubeconfig string
+	// AnnexKubeconfig is for annex, past the host. Empty means the host's credentials at AnnexService.
+	AnnexKubeconfig string
+	// AnnexService is what APIServices name, as namespace/name:port.
+	AnnexService string
+	// AnnexCAFile holds the authority of annex's serving certificate.
+	AnnexCAFile string
+	// HostEndpoints and AnnexEndpoints are the URLs of all processes. Empty means EndpointSlices.
+	HostEndpoints  []string
+	AnnexEndpoints []string
+	// HostSampling is how long the host is asked over new connections where its processes have no addresses of their own.
+	HostSampling time.Duration
+	// Webhook is the controller's own server.
+	Webhook WebhookOptions
+	// Namespace is where the controller keeps its own objects.
+	Namespace string
+	// LeaderElect makes one of several processes work and the others wait.
+	LeaderElect bool
+	// HealthProbeBindAddress and MetricsBindAddress are host:port; "0" serves nothing.
+	HealthProbeBindAddress string
+	MetricsBindAddress     string
+	Logs                   *logs.Options
+}
+
+// WebhookOptions say where the webhook server listens and how the host reaches it.
+type WebhookOptions struct {
+	BindAddress string
+	Port        int
+	// CertDir holds tls.crt and tls.key, which are read again when they change.
+	CertDir string
+	// CAFile holds the authority of that certificate.
+	CAFile string
+	// URL is the address for the host. Empty means the Service annex-controller.
+	URL string
+}
+
+// NewOptions returns the default values.
+func NewOptions() *Options {
+	return &Options{
+		AnnexService:           defaultAnnexService,
+		Namespace:              defaultNamespace,
+		LeaderElect:            true,
+		HealthProbeBindAddress: ":8081",
+		MetricsBindAddress:     ":8080",
+		Webhook:                WebhookOptions{Port: defaultWebhookPort},
+		Logs:                   logs.NewOptions(),
+	}
+}
+
+// Flags returns the flags by section.
+func (o *Options) Flags() cliflag.NamedFlagSets {
+	var sections cliflag.NamedFlagSets
+	o.addClusterFlags(sections.FlagSet("cluster"))
+	o.addAnnexFlags(sections.FlagSet("annex"))
+	o.Webhook.addFlags(sections.FlagSet("webhooks"))
+	o.addControllerFlags(sections.FlagSet("controller"))
+	logsapi.AddFlags(o.Logs, sections.FlagSet("logs"))
+	return sections
+}
+
+func (o *Options) addClusterFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "The kubeconfig file of the cluster. By default the cluster that the process runs in.")
+	fs.StringSliceVar(&o.HostEndpoints, "host-endpoints", o.HostEndpoints,
+		"The URLs of all kube-apiservers, past load balancers. By default they are read from the EndpointSlices of the Service default/kubernetes.")
+	fs.DurationVar(&o.HostSampling, "host-sampling", o.HostSampling,
+		"Where kube-apiservers can only be reached through a load balancer, how long each step of a move is confirmed over new connections before it counts, "+
+			"such as 1s. It lengthens the time in which writes wait by four times as much. At most 1.5s. By default each of --host-endpoints is asked once.")
+}
+
+func (o *Options) addAnnexFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.AnnexKubeconfig, "annex-kubeconfig", o.AnnexKubeconfig,
+		"The kubeconfig file of annex itself, past the cluster. By default the credentials of the cluster are used at the Service --annex-service.")
+	fs.StringVar(&o.AnnexService, "annex-service", o.AnnexService, "The Service of annex that APIServices name, as namespace/name:port.")
+	fs.StringVar(&o.AnnexCAFile, "annex-ca-file", o.AnnexCAFile,
+		"The file with the authority of annex's serving certificate, which APIServices name. By default that of --annex-kubeconfig.")
+	fs.StringSliceVar(&o.AnnexEndpoints, "annex-endpoints", o.AnnexEndpoints,
+		"The URLs of all replicas of annex, past load balancers. By default they are read from the EndpointSlices of --annex-service.")
+}
+
+func (o *WebhookOptions) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.BindAddress, "webhook-bind-address", o.BindAddress, "The address that the webhook server listens on. By default all.")
+	fs.IntVar(&o.Port, "webhook-port", o.Port, "The port that the webhook server listens on.")
+	fs.StringVar(&o.CertDir, "webhook-cert-dir", o.CertDir, "The directory with tls.crt and tls.key of the webhook server. They are read again when they change.")
+	fs.StringVar(&o.CAFile, "webhook-ca-file", o.CAFile, "The file with the authority of that certificate. By default ca.crt in --webhook-cert-dir.")
+	fs.StringVar(&o.URL, "webhook-url", o.URL, "The address at which kube-apiserver reaches the webhook server. By default the Service "+webhookService+" in --namespace.")
+}
+
+func (o *Options) addControllerFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "The namespace of annex-controller.")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Makes one of several processes work and the others wait.")
+	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "The address of /healthz and /readyz. 0 serves none.")
+	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "The address of /metrics. 0 serves none.")
+}
+
+// CompletedOptions can only be had from Options.Complete.
+type CompletedOptions struct {
+	*completedOptions
+}
+
+type completedOptions struct {
+	*Options
+}
+
+// Complete fills in what follows from other flags. It does no I/O.
+func (o *Options) Complete() (CompletedOptions, error) {
+	if o.Webhook.CAFile == "" && o.Webhook.CertDir != "" {
+		o.Webhook.CAFile = strings.TrimSuffix(o.Webhook.CertDir, "/") + "/ca.crt"
+	}
+	o.Webhook.URL = strings.TrimSuffix(o.Webhook.URL, "/")
+	return CompletedOptions{&completedOptions{o}}, nil
+}
+
+// Validate returns everything that is wrong with the flags.
+func (o CompletedOptions) Validate() []error {
+	var errs []error
+	if _, err := parseService(o.AnnexService); err != nil {
+		errs = append(errs, err)
+	}
+	if o.Namespace == "" {
+		errs = append(errs, errors.New("--namespace is empty: name the namespace of annex-controller"))
+	}
+	if o.AnnexKubeconfig == "" && o.AnnexCAFile == "" {
+		errs = append(errs, errors.New("--annex-ca-file is needed without --annex-kubeconfig: name the file with the authority of annex's serving certificate"))
+	}
+	if o.Webhook.CertDir == "" {
+		errs = append(errs, errors.New("--webhook-cert-dir is empty: name the directory with tls.crt and tls.key"))
+	}
+	if o.Webhook.Port < 1 || o.Webhook.Port > 65535 {
+		errs = append(errs, fmt.Errorf("--webhook-port is %d: it must be between 1 and 65535", o.Webhook.Port))
+	}
+	if o.HostSampling < 0 || o.HostSampling > maxHostSampling {
+		errs = append(errs, fmt.Errorf("--host-sampling is %s: it must be between 0 and %s", o.HostSampling, maxHostSampling))
+	}
+	addresses := map[string][]string{"--host-endpoints": o.HostEndpoints, "--annex-endpoints": o.AnnexEndpoints}
+	if o.Webhook.URL != "" {
+		addresses["--webhook-url"] = []string{o.Webhook.URL}
+	}
+	for _, flag := range []string{"--host-endpoints", "--annex-endpoints", "--webhook-url"} {
+		for _, address := range addresses[flag] {
+			if parsed, err := url.Parse(address); err != nil || parsed.Scheme != "https" || parsed.Host == "" {
+				errs = append(errs, fmt.Errorf("%s has %q: write https://host:port", flag, address))
+			}
+		}
+	}
+	return errs
+}
+
+// parseService takes namespace/name:port apart.
+func parseService(service string) (*apiregistrationv1.ServiceReference, error) {
+	namespace, rest, ok := strings.Cut(service, "/")
+	name, portText, splitErr := net.SplitHostPort(rest)
+	number, numberErr := strconv.ParseUint(portText, 10, 16)
+	if !ok || splitErr != nil || numberErr != nil || namespace == "" || name == "" || number == 0 {
+		return nil, fmt.Errorf("--annex-service is %q: write namespace/name:port", service)
+	}
+	return &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: ptr.To(int32(number))}, nil
+}

@@ -1,0 +1,149 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+)
+
+// parse returns the options of a command line, completed.
+func parse(t *testing.T, args ...string) CompletedOptions {
+	t.Helper()
+	opts := NewOptions()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	sections := opts.Flags()
+	for _, name := range sections.Order {
+		flags.AddFlagSet(sections.FlagSet(name))
+	}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	completed, err := opts.Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return completed
+}
+
+func TestFlagsReachTheirFields(t *testing.T) {
+	got := parse(t, "--kubeconfig=a", "--annex-kubeconfig=b", "--annex-service=ns/svc:1", "--annex-ca-file=c",
+		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--webhook-bind-address=d", "--webhook-port=2",
+		"--webhook-cert-dir=e", "--webhook-ca-file=f", "--webhook-url=https://g/", "--namespace=h", "--leader-elect=false",
+		"--health-probe-bind-address=i", "--metrics-bind-address=j")
+	want := Options{
+		Kubeconfig: "a", AnnexKubeconfig: "b", AnnexService: "ns/svc:1", AnnexCAFile: "c",
+		HostEndpoints: []string{"https://h1", "https://h2"}, AnnexEndpoints: []string{"https://a1"}, HostSampling: time.Second,
+		Webhook:   WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
+		Namespace: "h", HealthProbeBindAddress: "i", MetricsBindAddress: "j", Logs: got.Logs,
+	}
+	if diff := cmp.Diff(want, *got.Options); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := []string{"--annex-ca-file=ca", "--webhook-cert-dir=certs"}
+	cases := map[string]struct {
+		args []string
+		want []string
+	}{
+		"enough":           {args: good},
+		"nothing":          {want: []string{"--annex-ca-file is needed without --annex-kubeconfig", "--webhook-cert-dir is empty"}},
+		"a bad service":    {args: append(good, "--annex-service=annex"), want: []string{`--annex-service is "annex": write namespace/name:port`}},
+		"a bad port":       {args: append(good, "--annex-service=ns/annex:99999"), want: []string{`--annex-service is "ns/annex:99999"`}},
+		"no namespace":     {args: append(good, "--namespace="), want: []string{"--namespace is empty"}},
+		"no address":       {args: append(good, "--host-endpoints=10.0.0.1:6443"), want: []string{`--host-endpoints has "10.0.0.1:6443": write https://host:port`}},
+		"without TLS":      {args: append(good, "--webhook-url=http://127.0.0.1:1"), want: []string{`--webhook-url has "http://127.0.0.1:1"`}},
+		"a long sampling":  {args: append(good, "--host-sampling=5s"), want: []string{"--host-sampling is 5s: it must be between 0 and 1.5s"}},
+		"a webhook port 0": {args: append(good, "--webhook-port=0"), want: []string{"--webhook-port is 0"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			errs := parse(t, tc.args...).Validate()
+			if len(errs) != len(tc.want) {
+				t.Fatalf("got %v, want %d errors", errs, len(tc.want))
+			}
+			for i, want := range tc.want {
+				if !strings.Contains(errs[i].Error(), want) {
+					t.Errorf("%q does not say %q", errs[i], want)
+				}
+			}
+		})
+	}
+}
+
+// TestConnections builds the clients from files, without a server.
+func TestConnections(t *testing.T) {
+	dir := t.TempDir()
+	authority := filepath.Join(dir, "ca.crt")
+	// A client is made only of a certificate that can be parsed.
+	if err := os.WriteFile(authority, []byte(testAuthority(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://cluster.test:6443", CertificateAuthority: authority}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "c"
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	connections, err := parse(t, "--kubeconfig="+kubeconfig, "--annex-ca-file="+authority, "--webhook-cert-dir="+dir,
+		"--host-endpoints=https://10.0.0.1:6443").Connections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := connections.Annex.Config.Host, "https://annex.annex-system.svc:443"; got != want {
+		t.Errorf("annex is reached at %s, want %s", got, want)
+	}
+	if service := connections.Webhook.Service; service == nil || service.Name != webhookService || service.Namespace != defaultNamespace {
+		t.Errorf("the webhook is reached at %v, want the Service", service)
+	}
+	endpoints, err := connections.HostEndpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(endpoints) != 1 || endpoints[0].Config.ServerName != "cluster.test" || endpoints[0].Config.BearerToken != "secret" {
+		t.Errorf("got endpoints %v, want one with the credentials and the name of the kubeconfig", endpoints)
+	}
+}
+
+func TestConnectionsRefusals(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	_, err := parse(t, "--kubeconfig="+missing, "--annex-ca-file=x", "--webhook-cert-dir=y").Connections()
+	if err == nil || !strings.Contains(err.Error(), "--kubeconfig") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want one line that names the flag", err)
+	}
+}
+
+func testAuthority(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "test"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := certutil.EncodeCertificates(authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}

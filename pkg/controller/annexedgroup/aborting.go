@@ -1,0 +1,64 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexedgroup
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+)
+
+// abort undoes an adoption before cut-over. Of the host it touches the fence only.
+func (r *Reconciler) abort(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	if err := r.lower(ctx, group); err != nil {
+		return outcome{}, err
+	}
+	r.sessions.drop(group.Name)
+	// The guard goes by what is stored.
+	if err := r.writeStatus(ctx, group); err != nil {
+		return outcome{}, err
+	}
+	if err := r.guardDefinitions(ctx); err != nil {
+		return outcome{}, err
+	}
+	definitions, err := listDefinitions(ctx, r.Connections.Annex, group.Name)
+	if err != nil {
+		return outcome{}, err
+	}
+	mirrors := 0
+	for i := range definitions {
+		if isMirror(&definitions[i]) {
+			mirrors++
+		}
+	}
+	if mirrors > 0 {
+		if err := r.serve(ctx, group, kubeannexv1alpha1.ServingClosed); err != nil {
+			return outcome{}, err
+		}
+		if err := r.dropImported(ctx, group.Name); err != nil {
+			return outcome{}, err
+		}
+		if err := r.removeMirrors(ctx, group.Name, nil); err != nil {
+			return outcome{}, err
+		}
+		return again(200 * time.Millisecond), nil
+	}
+	if group.DeletionTimestamp != nil {
+		r.Recorder.Eventf(group, nil, "Normal", "Aborted", "Abort", "The adoption was undone, the cluster serves the group as before")
+		return next(kubeannexv1alpha1.PhaseAborted), r.removeReleaseFinalizer(ctx, group)
+	}
+	setCondition(group, kubeannexv1alpha1.ConditionAnnexed, metav1.ConditionFalse, "Aborted", "The adoption was undone, the cluster serves the group as before")
+	return next(kubeannexv1alpha1.PhaseAborted), nil
+}
+
+// aborted waits until somebody changes the spec: then the adoption begins anew.
+func (r *Reconciler) aborted(_ context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	if group.Status.ObservedGeneration != group.Generation {
+		return next(kubeannexv1alpha1.PhasePending), nil
+	}
+	return outcome{}, nil
+}

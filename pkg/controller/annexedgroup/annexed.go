@@ -1,0 +1,136 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexedgroup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/digest"
+)
+
+const (
+	// strayAfter is when the host's copies are looked at for the last time: no
+	// request of before the cut-over lives longer than 60 seconds.
+	strayAfter = 65 * time.Second
+	// maxNamedStrays bounds the length of a condition.
+	maxNamedStrays = 10
+
+	reasonWatching = "Watching"
+	reasonNone     = "None"
+	reasonFound    = "Found"
+)
+
+// annexed looks for stray writes, closes the private route after that, and then
+// keeps the group as the user wants it.
+func (r *Reconciler) annexed(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	setCondition(group, kubeannexv1alpha1.ConditionAnnexed, metav1.ConditionTrue, "Annexed", "Annex serves the group")
+	wait, done, err := r.watchStrays(ctx, group)
+	if err != nil {
+		return outcome{}, err
+	}
+	follow, err := r.followDefinitions(ctx, group)
+	if err != nil {
+		return outcome{}, err
+	}
+	if done {
+		return again(follow), r.purge(ctx, group)
+	}
+	return again(sooner(wait, follow)), nil
+}
+
+// watchStrays looks at the host's copies at once and after strayAfter. It
+// returns when to look again, or that the last look is done.
+func (r *Reconciler) watchStrays(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (wait time.Duration, done bool, err error) {
+	condition := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
+	if condition != nil && condition.Reason != reasonWatching {
+		return 0, true, nil
+	}
+	since := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionAnnexed).LastTransitionTime
+	left := since.Add(strayAfter).Sub(r.Clock.Now())
+	if condition != nil && left > 0 {
+		return left, false, nil
+	}
+	strays, err := r.strays(ctx, group)
+	if err != nil {
+		return 0, false, err
+	}
+	r.showStrays(group, strays, left > 0)
+	if left > 0 {
+		return left, false, nil
+	}
+	r.sessions.drop(group.Name)
+	return 0, true, r.untouchDefinitions(ctx, group.Name)
+}
+
+// showStrays sets the condition. While it is not the last look the reason says so.
+func (r *Reconciler) showStrays(group *kubeannexv1alpha1.AnnexedGroup, strays string, again bool) {
+	status, reason, message := metav1.ConditionFalse, reasonNone, "The cluster's own copies stayed as they were verified"
+	if strays != "" {
+		status, reason = metav1.ConditionTrue, reasonFound
+		message = "The cluster's own copies changed after they were verified, these changes are not in annex, compare and repeat them: " + strays
+		r.Recorder.Eventf(group, nil, "Warning", "StrayWrites", "Verify", "%s", message)
+	}
+	if again {
+		reason = reasonWatching
+	}
+	setCondition(group, kubeannexv1alpha1.ConditionStrayWrites, status, reason, message)
+}
+
+// strays names what differs between the host's copies and what was verified; it is empty when nothing does.
+func (r *Reconciler) strays(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (string, error) {
+	resources, err := r.hostResources(ctx, group.Name)
+	if err != nil {
+		return "", err
+	}
+	s := r.sessions.get(group)
+	var found []string
+	for _, res := range resources {
+		verified := resourceStatus(group, res.plural).HostDigest
+		if verified == "" {
+			continue
+		}
+		var present digest.Set
+		comparison := newLedger().compare()
+		if s != nil && s.ledgers[res.plural] != nil {
+			comparison = s.ledgers[res.plural].compare()
+		}
+		err := eachMetadata(ctx, r.Connections.Host, res.private(), func(items []metav1.PartialObjectMetadata) {
+			comparison.add(items)
+			for i := range items {
+				present.Add(identityOf(keyOf(&items[i]), items[i].UID, items[i].ResourceVersion))
+			}
+		})
+		if err != nil {
+			return "", err
+		}
+		if present.String() == verified {
+			continue
+		}
+		found = append(found, res.plural+strayNames(s, comparison))
+	}
+	return strings.Join(found, "; "), nil
+}
+
+// strayNames lists the objects, as far as this process knows what they were.
+func strayNames(s *session, c *comparison) string {
+	if s == nil {
+		return ""
+	}
+	names := append(c.gone(), c.changed...)
+	slices.Sort(names)
+	more := ""
+	if len(names) > maxNamedStrays {
+		more = fmt.Sprintf(" and %d more", len(names)-maxNamedStrays)
+		names = names[:maxNamedStrays]
+	}
+	return " (" + strings.Join(names, ", ") + more + ")"
+}

@@ -1,0 +1,70 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexedgroup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+)
+
+// mirror gives annex the host's definitions, closed, on every replica.
+func (r *Reconciler) mirror(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingClosed); err != nil {
+		return outcome{}, err
+	}
+	if err := r.guardDefinitions(ctx); err != nil {
+		return outcome{}, err
+	}
+	// It has to be known to every kube-apiserver long before the cut-over.
+	if err := r.guardDefinitions(ctx); err != nil {
+		return outcome{}, err
+	}
+	definitions, err := listDefinitions(ctx, r.Connections.Host, group.Name)
+	if err != nil {
+		return outcome{}, err
+	}
+	if len(definitions) == 0 || slices.ContainsFunc(resourcesOf(definitions), func(res resource) bool { return res.deleting }) {
+		return next(kubeannexv1alpha1.PhasePreflight), nil
+	}
+	if err := r.removeMirrors(ctx, group.Name, definitions); err != nil {
+		return outcome{}, err
+	}
+	for i := range definitions {
+		if err := r.mirrorDefinition(ctx, &definitions[i]); err != nil {
+			return outcome{}, err
+		}
+	}
+	if err := r.awaitReplicas(ctx, group.Name, false); err != nil {
+		return outcome{}, err
+	}
+	setCondition(group, kubeannexv1alpha1.ConditionMirrored, metav1.ConditionTrue, "Mirrored", "Annex has the cluster's definitions")
+	return next(kubeannexv1alpha1.PhaseCopying), nil
+}
+
+// removeMirrors deletes the definitions of a group in annex that are not among
+// those to keep. It returns nil when they are on their way out, too.
+func (r *Reconciler) removeMirrors(ctx context.Context, group string, keep []apiextensionsv1.CustomResourceDefinition) error {
+	present, err := listDefinitions(ctx, r.Connections.Annex, group)
+	if err != nil {
+		return err
+	}
+	for i := range present {
+		kept := slices.ContainsFunc(keep, func(d apiextensionsv1.CustomResourceDefinition) bool { return d.Name == present[i].Name })
+		if kept || !isMirror(&present[i]) {
+			continue
+		}
+		err := r.Connections.Annex.Definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, present[i].Name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting definition %s in annex: %w", present[i].Name, err)
+		}
+	}
+	return nil
+}

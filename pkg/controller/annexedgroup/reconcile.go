@@ -1,0 +1,157 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package annexedgroup moves API groups into annex and back. Reconcile is a
+// shell over one step for each phase of an AnnexedGroup; every file named after
+// a phase holds its step. A step is idempotent: it may be interrupted anywhere,
+// by the end of any process, and is then run again from its beginning.
+package annexedgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/controller/cluster"
+)
+
+// Reconciler reconciles AnnexedGroups, one at a time for each group.
+type Reconciler struct {
+	// Connections are the two servers.
+	Connections cluster.Connections
+	// Recorder tells what happened, for users.
+	Recorder events.EventRecorder
+	// Clock is the real one outside tests.
+	Clock clock.Clock
+
+	sessions sessions
+	releases releases
+}
+
+// outcome is what a step leaves behind.
+type outcome struct {
+	// phase is the next one. Empty means that this one goes on.
+	phase kubeannexv1alpha1.AnnexedGroupPhase
+	// after is when to look again if nothing changes before. Zero with a next phase means at once.
+	after time.Duration
+}
+
+// next ends a step.
+func next(phase kubeannexv1alpha1.AnnexedGroupPhase) outcome { return outcome{phase: phase} }
+
+// again keeps the phase and looks again later.
+func again(after time.Duration) outcome { return outcome{after: after} }
+
+// refusalPause is when a step is tried again that only a user can mend. A change
+// of the object comes first.
+const refusalPause = 30 * time.Second
+
+// step does the work of one phase. It may change the status of the group that
+// it is given, nothing else of it. An error is shown in the condition
+// Progressing and the step is tried again, with growing delays.
+type step func(context.Context, *kubeannexv1alpha1.AnnexedGroup) (outcome, error)
+
+// steps returns the step of every phase.
+func (r *Reconciler) steps() map[kubeannexv1alpha1.AnnexedGroupPhase]step {
+	return map[kubeannexv1alpha1.AnnexedGroupPhase]step{
+		kubeannexv1alpha1.PhasePending:     r.pending,
+		kubeannexv1alpha1.PhasePreflight:   r.preflight,
+		kubeannexv1alpha1.PhaseMirroring:   r.mirror,
+		kubeannexv1alpha1.PhaseCopying:     r.copy,
+		kubeannexv1alpha1.PhaseCatchingUp:  r.catchUp,
+		kubeannexv1alpha1.PhaseFencing:     r.fence,
+		kubeannexv1alpha1.PhaseVerifying:   r.verify,
+		kubeannexv1alpha1.PhaseCuttingOver: r.cutOver,
+		kubeannexv1alpha1.PhaseUnfencing:   r.unfence,
+		kubeannexv1alpha1.PhaseAnnexed:     r.annexed,
+		kubeannexv1alpha1.PhaseAborting:    r.abort,
+		kubeannexv1alpha1.PhaseAborted:     r.aborted,
+
+		kubeannexv1alpha1.PhaseReleasing:          r.release,
+		kubeannexv1alpha1.PhaseReleaseFencing:     r.releaseFence,
+		kubeannexv1alpha1.PhaseReleaseVerifying:   r.releaseVerify,
+		kubeannexv1alpha1.PhaseReleaseCuttingOver: r.releaseCutOver,
+		kubeannexv1alpha1.PhaseReleaseUnfencing:   r.releaseUnfence,
+	}
+}
+
+// Reconcile runs the step of the present phase and writes the status once.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	groups := r.Connections.Annex.Groups.KubeannexV1alpha1().AnnexedGroups()
+	stored, err := groups.Get(ctx, request.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		r.sessions.drop(request.Name)
+		r.releases.drop(request.Name)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading the AnnexedGroup: %w", err)
+	}
+	group := stored.DeepCopy()
+	step, known := r.steps()[direction(group)]
+	if !known {
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("phase %q is unknown: run the controller of the release that wrote it", group.Status.Phase))
+	}
+	result, stepErr := step(ctx, group)
+	r.conclude(group, stored, result, stepErr)
+	// A step that wrote in between may have come back to what was stored at its beginning.
+	if stored.ResourceVersion != group.ResourceVersion || !apiequality.Semantic.DeepEqual(stored.Status, group.Status) {
+		_, err := groups.UpdateStatus(ctx, group, metav1.UpdateOptions{})
+		switch {
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			// Somebody else wrote, or the last finalizer went: look again at what is there now.
+			return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+		case err != nil:
+			return reconcile.Result{}, fmt.Errorf("writing the status: %w", err)
+		}
+	}
+	if errors.Is(stepErr, errNewUIDs) {
+		return reconcile.Result{RequeueAfter: refusalPause}, nil
+	}
+	if stepErr != nil {
+		return reconcile.Result{}, stepErr
+	}
+	if result.phase != "" && result.after == 0 {
+		result.after = time.Millisecond
+	}
+	return reconcile.Result{RequeueAfter: result.after}, nil
+}
+
+// direction is the phase whose step is due: a group that is being deleted turns
+// back where that leaves no trace, and otherwise goes on until it can be released.
+func direction(group *kubeannexv1alpha1.AnnexedGroup) kubeannexv1alpha1.AnnexedGroupPhase {
+	phase := group.Status.Phase
+	if group.DeletionTimestamp == nil {
+		return phase
+	}
+	switch phase {
+	case kubeannexv1alpha1.PhasePending, kubeannexv1alpha1.PhasePreflight, kubeannexv1alpha1.PhaseMirroring,
+		kubeannexv1alpha1.PhaseCopying, kubeannexv1alpha1.PhaseCatchingUp, kubeannexv1alpha1.PhaseFencing,
+		kubeannexv1alpha1.PhaseVerifying, kubeannexv1alpha1.PhaseAborted:
+		group.Status.Phase = kubeannexv1alpha1.PhaseAborting
+	case kubeannexv1alpha1.PhaseAnnexed:
+		group.Status.Phase = kubeannexv1alpha1.PhaseReleasing
+	}
+	return group.Status.Phase
+}
+
+// conclude writes the outcome of a step into the status and tells of a new phase.
+func (r *Reconciler) conclude(group, stored *kubeannexv1alpha1.AnnexedGroup, result outcome, err error) {
+	group.Status.ObservedGeneration = group.Generation
+	if result.phase != "" {
+		group.Status.Phase = result.phase
+	}
+	r.setProgressing(group, err)
+	if group.Status.Phase != stored.Status.Phase {
+		r.Recorder.Eventf(group, nil, "Normal", string(group.Status.Phase), "Reconcile", "The group is now in phase %s", group.Status.Phase)
+	}
+}

@@ -1,0 +1,180 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexedgroup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/controller/annexedgroup/hostcopy"
+)
+
+// releasedPause is how long annex answers with 410 at least before requests go to
+// the cluster. Its revisions are lower, and a watch from a higher one would be
+// accepted there and stay silent: so a client that is between two watches must
+// ask annex once more. Informers do so at once when a watch ends; a client that
+// stays away for longer than this must list again by itself.
+const releasedPause = 3 * time.Second
+
+// releaseCutOver routes the group back to the cluster. From the moment that annex
+// says 410 it goes forward only, whatever dies. The order is:
+//
+//	new UIDs stored, garbage collector kept off    annex answers reads
+//	annex ends watches with 410, answers nothing    (ServingReleased)
+//	definitions as they were, private route closed  the conversion must work before anybody reads
+//	APIServices back, every kube-apiserver serves   the cluster answers
+//	ownerReferences repaired, garbage collector on  not before the new UIDs can be seen
+func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	resources, err := r.hostResources(ctx, group.Name)
+	if err != nil {
+		return outcome{}, err
+	}
+	if group.Status.Serving != kubeannexv1alpha1.ServingReleased {
+		if err := r.prepareOwners(ctx, group, resources); err != nil {
+			return r.releaseBack(ctx, group, err)
+		}
+	}
+	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingReleased); err != nil {
+		return outcome{}, err
+	}
+	released := r.Clock.Now()
+	if err := r.changeDefinitions(ctx, group.Name, untouched); err != nil {
+		return outcome{}, err
+	}
+	if err := r.awaitNoPrivate(ctx, resources); err != nil {
+		return outcome{}, err
+	}
+	if err := r.returnVersions(ctx, group.Name, released); err != nil {
+		return outcome{}, err
+	}
+	if err := r.confirmReturned(ctx, group.Name, resources); err != nil {
+		return outcome{}, err
+	}
+	setCondition(group, kubeannexv1alpha1.ConditionAnnexed, metav1.ConditionFalse, "Released", "The cluster serves the group again")
+	if s := r.releases.get(group); s != nil && !s.fenced.IsZero() {
+		duration := r.Clock.Since(s.fenced).Round(time.Millisecond)
+		group.Status.FenceDuration = &metav1.Duration{Duration: duration}
+		r.Recorder.Eventf(group, nil, "Normal", "Released", "Release", "The cluster serves the group again, writes waited %s", duration)
+	}
+	if err := r.restoreOwners(ctx, group.Name, resources); err != nil {
+		return outcome{}, err
+	}
+	if err := r.changeDefinitions(ctx, group.Name, unheld); err != nil {
+		return outcome{}, err
+	}
+	return next(kubeannexv1alpha1.PhaseReleaseUnfencing), nil
+}
+
+// prepareOwners makes sure that no dependent of an object with a new UID is lost.
+func (r *Reconciler) prepareOwners(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, resources []resource) error {
+	owners, dependents := r.sessionOwners(group)
+	if owners == nil {
+		var err error
+		if owners, err = r.compareUIDs(ctx, resources); err != nil {
+			return err
+		}
+	}
+	if err := r.storeOwners(ctx, group.Name, owners); err != nil || len(owners) == 0 {
+		return err
+	}
+	if dependents == nil {
+		found, err := r.findDependents(ctx, group.Name, owners)
+		if err != nil {
+			return err
+		}
+		dependents = resourcesWith(found)
+	}
+	return r.holdCollector(ctx, group.Name, dependents)
+}
+
+func (r *Reconciler) sessionOwners(group *kubeannexv1alpha1.AnnexedGroup) (hostcopy.Owners, []schema.GroupResource) {
+	s := r.releases.get(group)
+	if s == nil {
+		return nil, nil
+	}
+	return s.owners, s.dependents
+}
+
+// restoreOwners repairs dependents and lets the garbage collector work again.
+func (r *Reconciler) restoreOwners(ctx context.Context, group string, resources []resource) error {
+	owners, err := r.loadOwners(ctx, group)
+	if err != nil {
+		return err
+	}
+	if len(owners) > 0 {
+		if err := r.repairDependents(ctx, group, resources, owners); err != nil {
+			return err
+		}
+	}
+	if err := r.holds().Lower(ctx, group); err != nil {
+		return err
+	}
+	return r.deleteOwners(ctx, group)
+}
+
+// returnVersions gives the APIServices back, not before clients of annex had
+// time to be told to list again.
+func (r *Reconciler) returnVersions(ctx context.Context, group string, released time.Time) error {
+	registrar := r.registrar()
+	owned, err := registrar.Owned(ctx, group)
+	if err != nil || len(owned) == 0 {
+		return err
+	}
+	r.pause(ctx, releasedPause-r.Clock.Since(released))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for i := range owned {
+		version := schema.GroupVersion{Group: group, Version: owned[i].Spec.Version}
+		if err := registrar.Return(ctx, version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirmReturned waits until every kube-apiserver answers every version itself:
+// with a revision below annex's, which is above all revisions of the host.
+func (r *Reconciler) confirmReturned(ctx context.Context, group string, resources []resource) error {
+	revision, err := r.annexRevision(ctx, group)
+	if err != nil {
+		return err
+	}
+	return r.await(ctx, confirmTimeout, func(ctx context.Context) error {
+		return r.onEveryHost(ctx, func(ctx context.Context, server hostEndpoint) error {
+			for _, gvr := range servedVersions(resources) {
+				got, err := promptRevision(ctx, server, gvr)
+				if apierrors.IsTooManyRequests(err) || err == nil && got >= revision {
+					return fmt.Errorf("it still routes %s to annex", gvr.GroupVersion())
+				}
+				if err != nil {
+					return fmt.Errorf("asking for %s at version %s: %w", gvr.Resource, gvr.Version, err)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// promptRevision is revisionAt without waiting when the server asks to.
+func promptRevision(ctx context.Context, server hostEndpoint, gvr schema.GroupVersionResource) (int64, error) {
+	content, err := server.Kube.Discovery().RESTClient().Get().AbsPath("/apis", gvr.Group, gvr.Version, gvr.Resource).
+		Param("limit", "1").SetHeader("Accept", "application/json").MaxRetries(0).DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(content, &list); err != nil {
+		return 0, fmt.Errorf("decoding a list: %w", err)
+	}
+	return strconv.ParseInt(list.ResourceVersion, 10, 64)
+}

@@ -1,0 +1,22 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexedgroup
+
+import (
+	"context"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+)
+
+// unfence opens the group: first every replica of annex, then the fence, which
+// annex obeys as the host does.
+func (r *Reconciler) unfence(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingOpen); err != nil {
+		return outcome{}, err
+	}
+	if err := r.lower(ctx, group); err != nil {
+		return outcome{}, err
+	}
+	return next(kubeannexv1alpha1.PhaseAnnexed), nil
+}
