@@ -15,6 +15,8 @@ INTEGRATION_TIMEOUT ?= 20m
 E2E_TIMEOUT ?= 30m
 # More arguments for `go test`, for example TEST_ARGS='-run TestWatch -v'.
 TEST_ARGS ?=
+# Arguments of the demonstration, see `make demo DEMO_ARGS=--help`.
+DEMO_ARGS ?=
 # The version that /version and --version show: the Kubernetes version whose behaviour annex has, then our own, in
 # the form that clients know from other distributions.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0/v1/')
@@ -33,7 +35,7 @@ help: ## Show this list.
 ##@ Build and run
 
 .PHONY: build
-build: ## Build annex-apiserver into _output/bin.
+build: ## Build annex-apiserver, annex-controller and kubectl-annex into _output/bin.
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(OUTPUT)/bin/ ./cmd/...
 
 .PHONY: kubernetes
@@ -43,6 +45,11 @@ kubernetes: ## Build kube-apiserver, kube-controller-manager, kubectl and etcd f
 .PHONY: run
 run: build ## Start annex alone with sample objects and keep serving until Ctrl-C.
 	@hack/run.sh
+
+.PHONY: demo
+demo: build kubernetes ## Move two groups of a real cluster into annex and one back; takes some minutes, ends by itself.
+	@$(GO) build -o $(OUTPUT)/bin/ ./hack/demo
+	@$(OUTPUT)/bin/demo $(DEMO_ARGS)
 
 .PHONY: image
 image: ## Build the container image (needs docker).
@@ -77,9 +84,10 @@ test-conformance: ## Run upstream's CustomResourceDefinition suite against annex
 	@hack/conformance.sh
 
 .PHONY: test-full
-test-full: test ## Run all tests, then those again that make test runs without the race detector, with it.
+test-full: test ## Run all tests, then those again that make test runs without the race detector, with it, then the demonstration.
 	@hack/conformance.sh --race
 	@$(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m
+	@$(MAKE) demo DEMO_ARGS=--readme=README.md
 
 ##@ Before a commit
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubeannex/annex/test/corpus/modules"
 	"github.com/kubeannex/annex/test/env"
 )
 
@@ -49,7 +50,7 @@ type loadResult struct {
 // part needs the ones before it.
 func TestCorpus(t *testing.T) {
 	ctx := testContext(t)
-	folders, err := fetchModules(ctx, t.TempDir())
+	folders, err := modules.Fetch(ctx, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -162,6 +162,7 @@ func (a *Annex) delegationArgs(replicas int) []string {
 		"--tls-cert-file=" + a.certFile,
 		"--tls-private-key-file=" + a.keyFile,
 		fmt.Sprintf("--apiserver-count=%d", replicas),
+		"--controller-user=" + controllerUser,
 	}
 }
 
@@ -201,6 +202,18 @@ func (a *Annex) choosePort() error {
 	var err error
 	a.port, err = a.env.startBalancer(backends)
 	return err
+}
+
+// url is where all replicas are reached, past kube-apiserver.
+func (a *Annex) url() string { return "https://" + loopback(a.port) }
+
+// BalancedConfig returns a client configuration of a user at whichever replica
+// accepts the connection, past kube-apiserver.
+func (a *Annex) BalancedConfig(user string, groups ...string) (*rest.Config, error) {
+	if a.host == nil {
+		return nil, errors.New("a standalone annex has no load balancer")
+	}
+	return a.host.configAt(a.url(), user, groups...)
 }
 
 // AdminConfig returns a client configuration that may do everything, at the

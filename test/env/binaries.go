@@ -20,6 +20,8 @@ const (
 	programControllerManager = "kube-controller-manager"
 	programKubectl           = "kubectl"
 	programAnnex             = "annex-apiserver"
+	programController        = "annex-controller"
+	programPlugin            = "kubectl-annex"
 )
 
 // RepositoryRoot returns the folder that holds our go.mod. It walks up from the
@@ -59,7 +61,8 @@ func declaresModule(file string) bool {
 // that names the make target which builds it.
 func (e *Env) Program(name string) (string, error) {
 	folder, target := "kubernetes", "make kubernetes"
-	if name == programAnnex {
+	switch name {
+	case programAnnex, programController, programPlugin:
 		folder, target = "bin", "make build"
 	}
 	path := filepath.Join(e.root, "_output", folder, name)

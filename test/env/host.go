@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,8 @@ type Host struct {
 	env  *Env
 	name string
 	pki  *pki
+	// port is that of the load balancer in front of several kube-apiservers.
+	port int
 }
 
 // APIServer is one kube-apiserver.
@@ -80,7 +83,43 @@ func (e *Env) StartHost(ctx context.Context, options HostOptions) (*Host, error)
 		}
 		host.APIServers = append(host.APIServers, server)
 	}
+	if err := host.startBalancer(); err != nil {
+		return nil, err
+	}
 	return host, host.waitForSystemObjects(ctx)
+}
+
+func (h *Host) startBalancer() error {
+	if len(h.APIServers) == 1 {
+		return nil
+	}
+	var backends []string
+	for _, server := range h.APIServers {
+		backends = append(backends, strings.TrimPrefix(server.URL, "https://"))
+	}
+	var err error
+	h.port, err = h.env.startBalancer(backends)
+	return err
+}
+
+// url is where all kube-apiservers are reached.
+func (h *Host) url() string {
+	if h.port == 0 {
+		return h.APIServers[0].URL
+	}
+	return "https://" + loopback(h.port)
+}
+
+// BalancedConfig returns a client configuration of a user at whichever
+// kube-apiserver accepts the connection.
+func (h *Host) BalancedConfig(user string, groups ...string) (*rest.Config, error) {
+	return h.configAt(h.url(), user, groups...)
+}
+
+// AddAPIServer starts one more kube-apiserver over the host's etcd. It is not in
+// the load balancer and not in APIServers: the caller ends it.
+func (h *Host) AddAPIServer(ctx context.Context, args ...string) (*APIServer, error) {
+	return h.startAPIServer(ctx, HostOptions{AuthorizationMode: "RBAC", APIServerArgs: args})
 }
 
 func (h *Host) startAPIServer(ctx context.Context, options HostOptions) (*APIServer, error) {

@@ -242,6 +242,8 @@ func TestMissingProgramNamesTheTarget(t *testing.T) {
 	for program, want := range map[string]string{
 		programKubeAPIServer: `kube-apiserver is not built: run "make kubernetes" first`,
 		programAnnex:         `annex-apiserver is not built: run "make build" first`,
+		programController:    `annex-controller is not built: run "make build" first`,
+		programPlugin:        `kubectl-annex is not built: run "make build" first`,
 	} {
 		if _, err := e.Program(program); err == nil || err.Error() != want {
 			t.Errorf("Program(%q): %v, want %q", program, err, want)

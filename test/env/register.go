@@ -58,7 +58,7 @@ func (a *Annex) prepareHost(ctx context.Context) error {
 	if err := EnsureNamespace(ctx, config, AnnexNamespace); err != nil {
 		return err
 	}
-	if err := grantRights(ctx, client); err != nil {
+	if err := grantRights(ctx, client, rbacManifest, annexUser); err != nil {
 		return fmt.Errorf("giving annex its rights in the host: %w", err)
 	}
 	service := &corev1.Service{
@@ -69,19 +69,19 @@ func (a *Annex) prepareHost(ctx context.Context) error {
 	return ignoreAlreadyExists(err)
 }
 
-// grantRights applies the manifest of annex's rights for annex's user, who has
-// a certificate here instead of a service account.
-func grantRights(ctx context.Context, client kubernetes.Interface) error {
-	documents, err := readManifest(rbacManifest)
+// grantRights applies a manifest of rights for a user, who has a certificate
+// here instead of a service account.
+func grantRights(ctx context.Context, client kubernetes.Interface, manifest, user string) error {
+	documents, err := readManifest(manifest)
 	if err != nil {
 		return err
 	}
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: annexUser}}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
 	roles, create := client.RbacV1(), metav1.CreateOptions{}
 	for _, document := range documents {
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
 		if err != nil {
-			return fmt.Errorf("decoding %s: %w", rbacManifest, err)
+			return fmt.Errorf("decoding %s: %w", manifest, err)
 		}
 		switch object := object.(type) {
 		case *rbacv1.ClusterRole:
@@ -89,11 +89,13 @@ func grantRights(ctx context.Context, client kubernetes.Interface) error {
 		case *rbacv1.ClusterRoleBinding:
 			object.Subjects = subjects
 			_, err = roles.ClusterRoleBindings().Create(ctx, object, create)
+		case *rbacv1.Role:
+			_, err = roles.Roles(object.Namespace).Create(ctx, object, create)
 		case *rbacv1.RoleBinding:
 			object.Subjects = subjects
 			_, err = roles.RoleBindings(object.Namespace).Create(ctx, object, create)
 		default:
-			err = fmt.Errorf("%s holds an unexpected %T", rbacManifest, object)
+			err = fmt.Errorf("%s holds an unexpected %T", manifest, object)
 		}
 		if err := ignoreAlreadyExists(err); err != nil {
 			return err

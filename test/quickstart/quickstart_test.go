@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -31,7 +30,14 @@ const quickstartTimeout = 10 * time.Minute
 // serving is the line that ends the demonstration.
 const serving = "Serving https://127.0.0.1:"
 
+// The sections of README and operations page whose commands are for the server of make run.
+const (
+	alone  = "Try it in two minutes"
+	backup = "Backup"
+)
+
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +49,7 @@ func TestReadme(t *testing.T) {
 	demonstration := startRun(t, root)
 
 	t.Run("make run prints what the README shows", func(t *testing.T) {
-		shown := transcripts(string(readme))
+		shown := transcripts(section(string(readme), alone))
 		if len(shown) < 5 {
 			t.Fatalf("the README shows %d commands with output, want at least 5", len(shown))
 		}
@@ -60,7 +66,7 @@ func TestReadme(t *testing.T) {
 		}
 	})
 	t.Run("the commands of the README work by hand", func(t *testing.T) {
-		for _, shown := range transcripts(string(readme)) {
+		for _, shown := range transcripts(section(string(readme), alone)) {
 			if strings.Contains(shown.command, "--watch") {
 				continue // it does not end by itself; make run shows it with a change made meanwhile
 			}
@@ -70,14 +76,14 @@ func TestReadme(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the commands of the operations page work", func(t *testing.T) {
+	t.Run("the backup of the operations page works", func(t *testing.T) {
 		page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		shown := transcripts(string(page))
+		shown := transcripts(section(string(page), backup))
 		if len(shown) == 0 {
-			t.Fatal("the operations page shows no command")
+			t.Fatalf("the section %q of the operations page shows no command", backup)
 		}
 		for _, shown := range shown {
 			command := strings.NewReplacer("$PWD/_output/run/", demonstration.dir+"/", "_output/", demonstration.dir+"/").Replace(shown.command)
@@ -92,39 +98,6 @@ func TestReadme(t *testing.T) {
 		again := startRunIn(t, root, demonstration.dir)
 		again.interrupt(t)
 	})
-}
-
-// transcript is a command and what it printed.
-type transcript struct {
-	command string
-	output  string
-}
-
-// transcripts returns the commands, marked by "$ kubectl" or "$ etcdctl", in the console
-// blocks of a text, with what changes between two runs blotted out.
-func transcripts(text string) []transcript {
-	var all []transcript
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
-			command, output, _ := strings.Cut(part, "\n")
-			output, _, _ = strings.Cut(output, "\n\n")
-			if strings.HasPrefix(command, "kubectl ") || strings.HasPrefix(command, "etcdctl ") {
-				command, _, _ = strings.Cut(command, "    ")
-				all = append(all, transcript{command: strings.TrimSpace(command), output: blot(output)})
-			}
-		}
-	}
-	return all
-}
-
-// blot replaces ages and the width they cause.
-func blot(output string) string {
-	age := regexp.MustCompile(`\s+(\d+[smhd])+$`)
-	var lines []string
-	for line := range strings.SplitSeq(strings.TrimSpace(output), "\n") {
-		lines = append(lines, age.ReplaceAllString(strings.TrimRight(line, " "), " AGE"))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // run is a running hack/run.sh.

@@ -1,7 +1,7 @@
 // Copyright The Annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package corpus
+package modules
 
 import (
 	"strings"
@@ -42,5 +42,23 @@ func TestDecodeModules(t *testing.T) {
 				t.Errorf("got error %v, want %q", err, tc.wantError)
 			}
 		})
+	}
+}
+
+func TestFetchRefusesAnUnknownModule(t *testing.T) {
+	_, err := Fetch(t.Context(), t.TempDir(), "example.test/unknown")
+	if err == nil || !strings.Contains(err.Error(), "modules.txt does not pin example.test/unknown") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestFetchTheNamedModuleOnly(t *testing.T) {
+	const path = "sigs.k8s.io/karpenter"
+	folders, err := Fetch(t.Context(), t.TempDir(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(folders) != 1 || folders[path] == "" {
+		t.Errorf("got %v, want the folder of %s", folders, path)
 	}
 }

@@ -1,7 +1,10 @@
 // Copyright The Annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package corpus
+// Package modules fetches the public projects whose definitions the tests and the
+// demonstration use. modules.txt pins them, the go command fetches them and checks
+// their sums. Nothing of them is kept in this repository or compiled.
+package modules
 
 import (
 	"bytes"
@@ -13,16 +16,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
 //go:embed modules.txt
 var modulesFile string
 
-// fetchModules downloads the modules of modules.txt, or finds them in the module
-// cache, and returns the folder of each. The download happens in dir, outside of
-// any module, so that none of them enters our go.sum.
-func fetchModules(ctx context.Context, dir string) (map[string]string, error) {
+// Fetch downloads modules of modules.txt, or finds them in the module cache, and
+// returns the folder of each: of those that are named by their path, or of all. The
+// download happens in dir, outside of any module, so that none of them enters our go.sum.
+func Fetch(ctx context.Context, dir string, paths ...string) (map[string]string, error) {
 	sums := map[string]string{}
 	args := []string{"mod", "download", "-json"}
 	for line := range strings.Lines(modulesFile) {
@@ -30,8 +34,15 @@ func fetchModules(ctx context.Context, dir string) (map[string]string, error) {
 		if len(fields) != 3 {
 			return nil, fmt.Errorf("modules.txt: want module, version and h1 sum in %q", line)
 		}
-		sums[fields[0]] = fields[2]
-		args = append(args, fields[0]+"@"+fields[1])
+		if len(paths) == 0 || slices.Contains(paths, fields[0]) {
+			sums[fields[0]] = fields[2]
+			args = append(args, fields[0]+"@"+fields[1])
+		}
+	}
+	for _, path := range paths {
+		if sums[path] == "" {
+			return nil, fmt.Errorf("modules.txt does not pin %s", path)
+		}
 	}
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", args...)

@@ -1,0 +1,132 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package adoption
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+
+	"github.com/kubeannex/annex/test/adoption/scenario"
+)
+
+// TestRoutesStay does what took APIServices back in other products
+// (kyverno/reports-server 343): after each step every kube-apiserver still sends
+// the group to annex, and the objects are the same.
+func TestRoutesStay(t *testing.T) {
+	cluster := suite.cluster
+	cluster.HealAfter(t)
+	group := cluster.NewGroup(t, "routes.annex.test", nil)
+	group.Seed(t, 20, 5)
+	before := group.Snapshot(t, cluster.HostConfig(t, 0))
+	adopt(t, group)
+	group.MustBeAnnexed(t, before)
+	routes := group.APIServices(t)
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T)
+	}{
+		{"kube-apiservers restart", func(t *testing.T) {
+			for _, server := range cluster.Host.APIServers {
+				// Stopped by SIGTERM it would wait a minute for the watches that it passes on.
+				if err := server.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				if err := server.Restart(scenario.Context(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"the definition is edited", func(t *testing.T) { editDescription(t, group, "Edited while annexed.") }},
+		{"annex is rolled", func(t *testing.T) { rollUnderReads(t, group) }},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			step.do(t)
+			group.MustBeAnnexed(t, before)
+			if diff := cmp.Diff(routes, group.APIServices(t)); diff != "" {
+				t.Errorf("APIServices (-before +after):\n%s", diff)
+			}
+		})
+	}
+	t.Run("the APIService is deleted", func(t *testing.T) {
+		client, err := aggregatorclient.NewForConfig(cluster.HostConfig(t, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		if err := client.ApiregistrationV1().APIServices().Delete(scenario.Context(t), "v1."+group.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		err = scenario.Poll(scenario.Context(t), func(ctx context.Context) error {
+			service, err := client.ApiregistrationV1().APIServices().Get(ctx, "v1."+group.Name, metav1.GetOptions{})
+			if err == nil && service.Spec.Service == nil {
+				err = fmt.Errorf("it is local, labels %v", service.Labels)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("the deleted APIService does not come back: %v", err)
+		}
+		t.Logf("taken back after %s", time.Since(begin).Round(time.Millisecond))
+		group.MustBeAnnexed(t, before)
+	})
+}
+
+// editDescription changes the schema of the gadgets in the host's definition.
+func editDescription(t *testing.T, group *scenario.Group, text string) {
+	t.Helper()
+	client, err := apiextensionsclient.NewForConfig(suite.cluster.HostConfig(t, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/spec/versions/0/schema/openAPIV3Schema/properties/spec/description"
+	patch := fmt.Sprintf(`[{"op":"replace","path":%q,"value":%q}]`, path, text)
+	_, err = client.ApiextensionsV1().CustomResourceDefinitions().Patch(scenario.Context(t), "gadgets."+group.Name,
+		types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rollUnderReads restarts the replicas one after the other, as a Deployment
+// does, while a client reads: no read may be answered by the host's copies.
+func rollUnderReads(t *testing.T, group *scenario.Group) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(scenario.Context(t))
+	defer cancel()
+	client := group.HostClient(t, group.Gadgets("v1")).Namespace(group.Namespaces[0])
+	done := make(chan error, 1)
+	reads := 0
+	go func() {
+		for ctx.Err() == nil {
+			list, err := client.List(ctx, metav1.ListOptions{})
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil || !scenario.FromAnnex(list.GetResourceVersion()) {
+				done <- fmt.Errorf("read %d: revision %q, error %w", reads, list.GetResourceVersion(), err)
+				return
+			}
+			reads++
+		}
+		done <- nil
+	}()
+	for _, server := range suite.cluster.Annex.Replicas {
+		if err := server.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d reads during the roll", reads)
+}
