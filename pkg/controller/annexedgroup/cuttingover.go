@@ -61,10 +61,6 @@ func (r *Reconciler) cutOver(ctx context.Context, group *kubeannexv1alpha1.Annex
 		return outcome{}, err
 	}
 	watch.lap(ctx, "Every kube-apiserver routes to annex")
-	if err := r.touchDefinitions(ctx, group.Name); err != nil {
-		return outcome{}, err
-	}
-	watch.lap(ctx, "Every kube-apiserver has the private version")
 	return next(kubeannexv1alpha1.PhaseUnfencing), nil
 }
 

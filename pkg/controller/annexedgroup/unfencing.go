@@ -18,5 +18,11 @@ func (r *Reconciler) unfence(ctx context.Context, group *kubeannexv1alpha1.Annex
 	if err := r.lower(ctx, group); err != nil {
 		return outcome{}, err
 	}
+	// The definitions are touched when writers need not wait for it any more: that can
+	// take kube-apiserver seconds for each. Watches of before the cut-over, silent until
+	// then, end with it.
+	if err := r.touchDefinitions(ctx, group.Name); err != nil {
+		return outcome{}, err
+	}
 	return next(kubeannexv1alpha1.PhaseAnnexed), nil
 }
