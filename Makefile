@@ -71,22 +71,27 @@ test-unit: ## Run the tests beside the code, with the race detector.
 test-integration: ## Run annex inside the test process against real etcd, with the race detector.
 	$(GO) test -race -p $(TEST_PARALLEL) -timeout $(INTEGRATION_TIMEOUT) $(TEST_ARGS) ./test/integration/...
 
-# Every other package below test/. They start built programs, which the test cache does not
+# Every other package below test/, but for test-kill. They start built programs, which the test cache does not
 # see, hence -count=1; and each starts whole control planes, hence one at a time.
 .PHONY: test-e2e
 test-e2e: build kubernetes ## Run annex behind a real kube-apiserver, as processes.
-	@packages=$$($(GO) list ./test/... | grep --invert-match --extended-regexp '/test/integration(/|$$)'); \
+	@packages=$$($(GO) list ./test/... | grep --invert-match --extended-regexp '/test/(integration|adoption/kill)(/|$$)'); \
 	echo "$(GO) test -count=1 -p 1 -timeout $(E2E_TIMEOUT) $(TEST_ARGS) <packages below test/>"; \
 	$(GO) test -count=1 -p 1 -timeout $(E2E_TIMEOUT) $(TEST_ARGS) $${packages}
+
+.PHONY: test-kill
+test-kill: build kubernetes ## Kill every part of annex and of a cluster in every phase of a move.
+	ANNEX_ALL_KILLS=1 $(GO) test -count=1 -p 1 -timeout 60m $(TEST_ARGS) -run 'Kill|Leader' ./test/adoption ./test/adoption/kill
 
 .PHONY: test-conformance
 test-conformance: ## Run upstream's CustomResourceDefinition suite against annex.
 	@hack/conformance.sh
 
 .PHONY: test-full
-test-full: test ## Run all tests, then those again that make test runs without the race detector, with it, then the demonstration.
+test-full: test ## Run all tests, then those again that make test runs without the race detector, with it, then the long ones.
 	@hack/conformance.sh --race
 	@$(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m
+	@$(MAKE) test-kill
 	@$(MAKE) demo DEMO_ARGS=--readme=README.md
 
 ##@ Before a commit

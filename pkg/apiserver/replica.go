@@ -66,7 +66,10 @@ const probeName = "annex-replica-probe"
 // newCacheProbe asks for one object by name, from the cache, with the server's own
 // client. Unlike a list with a limit, such a list is refused while the cache is
 // not filled (k8s.io/apiserver pkg/storage/cacher/delegator.go,
-// shouldDelegateListOnNotReadyCache), and it costs the same for any number of objects.
+// shouldDelegateListOnNotReadyCache), and it costs the same for any number of
+// objects. Then it asks for the newest state of any one object: a cache that was
+// filled when there were none says for a moment that it is ready although what
+// came since cannot be converted.
 func newCacheProbe(config *rest.Config) (func(context.Context, *apiextensionsv1.CustomResourceDefinition, string) error, error) {
 	config = rest.CopyConfig(config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
@@ -81,9 +84,16 @@ func newCacheProbe(config *rest.Config) (func(context.Context, *apiextensionsv1.
 		if definition.Spec.Scope == apiextensionsv1.NamespaceScoped {
 			path = append(path, "namespaces", "default")
 		}
-		return client.Get().AbsPath(append(path, definition.Spec.Names.Plural)...).
+		err := client.Get().AbsPath(append(path, definition.Spec.Names.Plural)...).
 			Param("fieldSelector", "metadata.name="+probeName).
 			Param("resourceVersion", "0").
+			MaxRetries(0).
+			Do(ctx).Error()
+		if err != nil {
+			return err
+		}
+		return client.Get().AbsPath("apis", definition.Spec.Group, version, definition.Spec.Names.Plural).
+			Param("limit", "1").
 			MaxRetries(0).
 			Do(ctx).Error()
 	}, nil

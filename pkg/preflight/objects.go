@@ -143,8 +143,7 @@ func (c *collector) lookAtConversions(ctx context.Context) error {
 			if version == resource.StorageVersion || !c.local(version) {
 				continue
 			}
-			gvr := schema.GroupVersionResource{Group: c.group, Version: version, Resource: resource.Name}
-			if _, err := c.clients.Dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+			if err := c.convertOne(ctx, resource, version); err != nil {
 				if err := c.unlistable(resource, version, CheckConversion, err); err != nil {
 					return err
 				}
@@ -152,4 +151,21 @@ func (c *collector) lookAtConversions(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// convertOne makes the server convert an object now. A list may come from a cache
+// that was filled when the webhook still answered; a GET of no particular
+// revision is read from etcd (k8s.io/apiserver pkg/storage/cacher/delegator.go).
+func (c *collector) convertOne(ctx context.Context, resource *Resource, version string) error {
+	objects := c.clients.Dynamic.Resource(schema.GroupVersionResource{Group: c.group, Version: version, Resource: resource.Name})
+	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil || len(list.Items) == 0 {
+		return err
+	}
+	first := &list.Items[0]
+	_, err = objects.Namespace(first.GetNamespace()).Get(ctx, first.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // deleted since the list
+	}
+	return err
 }

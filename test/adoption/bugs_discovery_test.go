@@ -163,7 +163,7 @@ func TestOpenAPIStays(t *testing.T) {
 	waitExplained(t, group, kubectl, changed)
 	t.Logf("a changed description shows after %s", time.Since(begin).Round(time.Millisecond))
 	for _, server := range suite.cluster.Host.APIServers {
-		for _, line := range strings.Split(server.Log(), "\n") {
+		for line := range strings.SplitSeq(server.Log(), "\n") {
 			if strings.Contains(line, group.Name) && strings.Contains(line, "OpenAPI") && strings.Contains(line, "failed") {
 				t.Errorf("%s complains: %s", server.Name(), line)
 				break

@@ -6,6 +6,7 @@ package adoption
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func rollUnderReads(t *testing.T, group *scenario.Group) {
 	defer cancel()
 	client := group.HostClient(t, group.Gadgets("v1")).Namespace(group.Namespaces[0])
 	done := make(chan error, 1)
-	reads := 0
+	var reads atomic.Int64
 	go func() {
 		for ctx.Err() == nil {
 			list, err := client.List(ctx, metav1.ListOptions{})
@@ -112,21 +113,43 @@ func rollUnderReads(t *testing.T, group *scenario.Group) {
 				break
 			}
 			if err != nil || !scenario.FromAnnex(list.GetResourceVersion()) {
-				done <- fmt.Errorf("read %d: revision %q, error %w", reads, list.GetResourceVersion(), err)
+				done <- fmt.Errorf("read %d: revision %q, error %w", reads.Load(), list.GetResourceVersion(), err)
 				return
 			}
-			reads++
+			reads.Add(1)
 		}
 		done <- nil
 	}()
 	for _, server := range suite.cluster.Annex.Replicas {
+		waitReads(t, &reads, done)
 		if err := server.Restart(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
+	waitReads(t, &reads, done)
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d reads during the roll", reads)
+	t.Logf("%d reads during the roll", reads.Load())
+}
+
+// waitReads waits for ten more reads, and ends the test when one has failed.
+func waitReads(t *testing.T, reads *atomic.Int64, done <-chan error) {
+	t.Helper()
+	target := reads.Load() + 10
+	err := scenario.Poll(scenario.Context(t), func(context.Context) error {
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		default:
+		}
+		if got := reads.Load(); got < target {
+			return fmt.Errorf("%d of %d reads", got, target)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

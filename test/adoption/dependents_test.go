@@ -24,7 +24,6 @@ import (
 var (
 	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	namespaces  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
 // startControllerManager starts kube-controller-manager, or starts it again, so

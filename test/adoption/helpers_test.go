@@ -39,7 +39,7 @@ func getWith(t *testing.T, config *rest.Config, path string, headers map[string]
 	if err != nil {
 		t.Fatalf("GET %s: %v", path, err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // read to the end
+	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatalf("GET %s: %v", path, err)

@@ -33,6 +33,8 @@ func setup(ctx context.Context, e *env.Env) (err error) {
 		// Told of several servers, a definition is not established for 5 s, in the hope that all know
 		// it then. The controller asks every replica instead; the folder kill runs with that delay.
 		AnnexArgs: []string{"--apiserver-count=1"},
+		// No request of these tests lives longer than that.
+		ControllerArgs: []string{"--host-request-timeout=3s"},
 	})
 	if err != nil {
 		return err

@@ -206,7 +206,11 @@ func (r *runbook) afterInstall(ctx context.Context) error {
 	if err := annex.RegisterAPIService(ctx, kubeannex.GroupName, "v1alpha1"); err != nil {
 		return err
 	}
-	if r.controller, err = r.env.StartController(ctx, env.ControllerOptions{Host: r.host, Annex: annex}); err != nil {
+	if r.controller, err = r.env.StartController(ctx, env.ControllerOptions{
+		Host: r.host, Annex: annex,
+		// No request of this test lives longer than that, and a release waits for it.
+		Args: []string{"--host-request-timeout=3s"},
+	}); err != nil {
 		return err
 	}
 	return r.shell(ctx, installed)

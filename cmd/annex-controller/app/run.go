@@ -65,6 +65,8 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 		Connections: *connections,
 		Recorder:    mgr.GetEventRecorder(name),
 		Clock:       clock.RealClock{},
+
+		HostRequestTimeout: opts.HostRequestTimeout,
 	}
 	server := mgr.GetWebhookServer()
 	server.Register(fence.Path, &fence.Handler{Username: connections.Username})

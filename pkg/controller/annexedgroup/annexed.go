@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// strayAfter is when the host's copies are looked at for the last time: no
-	// request of before the cut-over lives longer than 60 seconds.
-	strayAfter = 65 * time.Second
+	// strayMargin is how long after the last request of before the cut-over the
+	// host's copies are looked at for the last time.
+	strayMargin = 5 * time.Second
 	// maxNamedStrays bounds the length of a condition.
 	maxNamedStrays = 10
 
@@ -47,7 +47,7 @@ func (r *Reconciler) annexed(ctx context.Context, group *kubeannexv1alpha1.Annex
 	return again(sooner(wait, follow)), nil
 }
 
-// watchStrays looks at the host's copies at once and after strayAfter. It
+// watchStrays looks at the host's copies at once and when no request of before the cut-over can live any more. It
 // returns when to look again, or that the last look is done.
 func (r *Reconciler) watchStrays(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (wait time.Duration, done bool, err error) {
 	condition := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
@@ -55,7 +55,7 @@ func (r *Reconciler) watchStrays(ctx context.Context, group *kubeannexv1alpha1.A
 		return 0, true, nil
 	}
 	since := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionAnnexed).LastTransitionTime
-	left := since.Add(strayAfter).Sub(r.Clock.Now())
+	left := since.Add(r.HostRequestTimeout + strayMargin).Sub(r.Clock.Now())
 	if condition != nil && left > 0 {
 		return left, false, nil
 	}

@@ -97,9 +97,10 @@ func (r *Reconciler) startOver(group *kubeannexv1alpha1.AnnexedGroup, err error)
 	return outcome{phase: kubeannexv1alpha1.PhaseCopying, after: time.Second}, nil
 }
 
-// everybodyAnswers asks every process that a fence would have to wait for.
+// everybodyAnswers asks every process that a fence would have to wait for. The
+// caches of annex are filled here: what keeps them from it must not be found out behind the fence.
 func (r *Reconciler) everybodyAnswers(ctx context.Context, group string) error {
-	if _, err := r.replicas(ctx, group); err != nil {
+	if err := r.awaitReplicas(ctx, group, true); err != nil {
 		return fmt.Errorf("asking every replica of annex: %w", err)
 	}
 	err := r.onEveryHost(ctx, func(ctx context.Context, server hostEndpoint) error {

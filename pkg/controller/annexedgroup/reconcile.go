@@ -32,6 +32,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the real one outside tests.
 	Clock clock.Clock
+	// HostRequestTimeout is how long a request lives at most that is under way in a kube-apiserver.
+	HostRequestTimeout time.Duration
 
 	sessions sessions
 	releases releases

@@ -26,7 +26,9 @@ func TestMain(m *testing.M) {
 }
 
 func setup(ctx context.Context, e *env.Env) (err error) {
-	suite.cluster, err = scenario.Start(ctx, e, scenario.Options{APIServers: 2, Replicas: 2, Controllers: 2})
+	suite.cluster, err = scenario.Start(ctx, e, scenario.Options{
+		APIServers: 2, Replicas: 2, Controllers: 2, ControllerArgs: []string{"--host-request-timeout=3s"},
+	})
 	return err
 }
 

@@ -155,7 +155,7 @@ func (c *Cluster) Heal(ctx context.Context) error {
 func (c *Cluster) HealAfter(tb testing.TB) {
 	tb.Helper()
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), time.Minute)
 		defer cancel()
 		if err := c.Heal(ctx); err != nil {
 			tb.Error(err)

@@ -113,7 +113,7 @@ func (g *Group) WaitServed(tb testing.TB, gvr schema.GroupVersionResource) {
 	}
 }
 
-// Gadgets, Planets and Morphs name the resources of the group.
+// Gadgets names a resource of the group.
 func (g *Group) Gadgets(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: g.Name, Version: version, Resource: "gadgets"}
 }
@@ -288,11 +288,11 @@ func Describe(group *kubeannexv1alpha1.AnnexedGroup) string {
 	if group == nil {
 		return "absent"
 	}
-	text := fmt.Sprintf("phase %q, serving %q", group.Status.Phase, group.Status.Serving)
+	lines := []string{fmt.Sprintf("phase %q, serving %q", group.Status.Phase, group.Status.Serving)}
 	for _, condition := range group.Status.Conditions {
-		text += fmt.Sprintf("\n  %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+		lines = append(lines, fmt.Sprintf("  %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
 	}
-	return text
+	return strings.Join(lines, "\n")
 }
 
 // WaitRouted waits until every kube-apiserver sends all served versions of the

@@ -42,7 +42,7 @@ type RawWatch struct {
 func (g *Group) RawWatch(tb testing.TB, config *rest.Config, gvr schema.GroupVersionResource) *RawWatch {
 	tb.Helper()
 	w := &RawWatch{client: g.Client(tb, config, gvr), gvr: gvr, done: make(chan struct{}), events: map[watch.EventType]int{}}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	list, err := w.client.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		tb.Fatal(err)

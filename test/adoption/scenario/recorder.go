@@ -60,7 +60,7 @@ func (g *Group) Record(tb testing.TB, config *rest.Config, gvr schema.GroupVersi
 	if err != nil {
 		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	factory.Start(ctx.Done())
 	tb.Cleanup(func() {
 		cancel()

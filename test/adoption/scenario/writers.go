@@ -55,7 +55,7 @@ type writer struct {
 // waits until each has created its objects. Stop them before the verdict.
 func (g *Group) StartWriters(tb testing.TB, n int, configs ...*rest.Config) *Writers {
 	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	w := &Writers{Journal: newJournal(), cancel: cancel}
 	tb.Cleanup(w.Stop)
 	for i := range n {

@@ -72,6 +72,8 @@ func NewOptions() *Options {
 	run := genericoptions.NewServerRunOptions()
 	// Without it watches do not end with the server, which then waits a minute for them.
 	run.ShutdownWatchTerminationGracePeriod = watchTermination
+	// kube-apiserver cannot repeat a write that a closing connection refuses; its client can.
+	run.ShutdownSendRetryAfter = true
 
 	return &Options{
 		ServerRun:      run,

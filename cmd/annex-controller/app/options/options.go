@@ -25,6 +25,8 @@ const (
 	defaultNamespace    = "annex-system"
 	defaultAnnexService = "annex-system/annex:443"
 	defaultWebhookPort  = 9443
+	// defaultRequestTimeout is that of kube-apiserver.
+	defaultRequestTimeout = time.Minute
 	// maxHostSampling keeps a fence below the ten seconds that clients wait.
 	maxHostSampling = 1500 * time.Millisecond
 	// webhookService is the Service of the controller's webhook server, in its namespace.
@@ -46,6 +48,8 @@ type Options struct {
 	AnnexEndpoints []string
 	// HostSampling is how long the host is asked over new connections where its processes have no addresses of their own.
 	HostSampling time.Duration
+	// HostRequestTimeout is the --request-timeout of the host's kube-apiservers.
+	HostRequestTimeout time.Duration
 	// Webhook is the controller's own server.
 	Webhook WebhookOptions
 	// Namespace is where the controller keeps its own objects.
@@ -74,6 +78,7 @@ type WebhookOptions struct {
 func NewOptions() *Options {
 	return &Options{
 		AnnexService:           defaultAnnexService,
+		HostRequestTimeout:     defaultRequestTimeout,
 		Namespace:              defaultNamespace,
 		LeaderElect:            true,
 		HealthProbeBindAddress: ":8081",
@@ -87,6 +92,7 @@ func NewOptions() *Options {
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	var sections cliflag.NamedFlagSets
 	o.addClusterFlags(sections.FlagSet("cluster"))
+	o.addMoveFlags(sections.FlagSet("cluster"))
 	o.addAnnexFlags(sections.FlagSet("annex"))
 	o.Webhook.addFlags(sections.FlagSet("webhooks"))
 	o.addControllerFlags(sections.FlagSet("controller"))
@@ -101,6 +107,12 @@ func (o *Options) addClusterFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.HostSampling, "host-sampling", o.HostSampling,
 		"Where kube-apiservers can only be reached through a load balancer, how long each step of a move is confirmed over new connections before it counts, "+
 			"such as 1s. It lengthens the time in which writes wait by four times as much. At most 1.5s. By default each of --host-endpoints is asked once.")
+}
+
+func (o *Options) addMoveFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.HostRequestTimeout, "host-request-timeout", o.HostRequestTimeout,
+		"How long a request may live in kube-apiserver: its --request-timeout. For so long after an adoption a write of before it may still arrive in the cluster's etcd, "+
+			"so the cluster's own copies are compared once more then, and a release waits for that.")
 }
 
 func (o *Options) addAnnexFlags(fs *pflag.FlagSet) {
