@@ -113,7 +113,7 @@ func mustBeSameButUIDs(t *testing.T, before, after scenario.Snapshot) {
 // TestPurgeIsRefused deletes nothing when a copy is not what was verified.
 func TestPurgeIsRefused(t *testing.T) {
 	cluster := suite.cluster
-	group := cluster.NewGroup(t, "stray.annex.test", nil)
+	group := cluster.NewGroup(t, "changed.annex.test", nil)
 	group.Seed(t, 50, 10)
 	adopt(t, group)
 	private := group.HostClient(t, group.Gadgets(kubeannexv1alpha1.PrivateVersion)).Namespace(group.Namespaces[0])
