@@ -29,7 +29,7 @@ func TestPrivateRouteCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := cluster.NewGroup(t, "quiet.annex.test", webhook)
-	stray := cluster.NewGroup(t, "stray.annex.test", nil)
+	stray := cluster.NewGroup(t, "slipped.annex.test", nil)
 	quiet.Seed(t, 10, 3)
 	quiet.SeedMorphs(t, 5)
 	stray.Seed(t, 10, 3)

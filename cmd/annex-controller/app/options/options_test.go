@@ -41,12 +41,12 @@ func parse(t *testing.T, args ...string) CompletedOptions {
 
 func TestFlagsReachTheirFields(t *testing.T) {
 	got := parse(t, "--kubeconfig=a", "--annex-kubeconfig=b", "--annex-service=ns/svc:1", "--annex-ca-file=c",
-		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--webhook-bind-address=d", "--webhook-port=2",
+		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--host-request-timeout=2m", "--webhook-bind-address=d", "--webhook-port=2",
 		"--webhook-cert-dir=e", "--webhook-ca-file=f", "--webhook-url=https://g/", "--namespace=h", "--leader-elect=false",
 		"--health-probe-bind-address=i", "--metrics-bind-address=j")
 	want := Options{
 		Kubeconfig: "a", AnnexKubeconfig: "b", AnnexService: "ns/svc:1", AnnexCAFile: "c",
-		HostEndpoints: []string{"https://h1", "https://h2"}, AnnexEndpoints: []string{"https://a1"}, HostSampling: time.Second,
+		HostEndpoints: []string{"https://h1", "https://h2"}, AnnexEndpoints: []string{"https://a1"}, HostSampling: time.Second, HostRequestTimeout: 2 * time.Minute,
 		Webhook:   WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
 		Namespace: "h", HealthProbeBindAddress: "i", MetricsBindAddress: "j", Logs: got.Logs,
 	}
