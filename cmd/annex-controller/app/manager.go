@@ -11,9 +11,11 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -51,7 +53,9 @@ func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Man
 }
 
 // addController watches AnnexedGroups at annex itself, so that they are seen also
-// while the host does not reach annex, and definitions at the host.
+// while the host does not reach annex, and definitions and APIServices at the
+// host: one that somebody deletes comes back as kube-apiserver's own, and clients
+// read the host's old copies until it is annex's again.
 func addController(mgr manager.Manager, reconciler reconcile.Reconciler, groups annexclient.Interface) error {
 	annexedGroups, err := controller.New("annexedgroup", mgr, controllerOptions(reconciler))
 	if err != nil {
@@ -66,8 +70,12 @@ func addController(mgr manager.Manager, reconciler reconcile.Reconciler, groups 
 	}); err != nil {
 		return fmt.Errorf("watching AnnexedGroups: %w", err)
 	}
-	if err := annexedGroups.Watch(source.Kind(mgr.GetCache(), definitionMetadata(), handler.TypedEnqueueRequestsFromMapFunc(groupOf(informer.GetStore())))); err != nil {
-		return fmt.Errorf("watching definitions: %w", err)
+	for _, kind := range []schema.GroupVersionKind{
+		apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"), apiregistrationv1.SchemeGroupVersion.WithKind("APIService"),
+	} {
+		if err := annexedGroups.Watch(source.Kind(mgr.GetCache(), metadataOf(kind), handler.TypedEnqueueRequestsFromMapFunc(groupOf(informer.GetStore())))); err != nil {
+			return fmt.Errorf("watching objects of kind %s: %w", kind.Kind, err)
+		}
 	}
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		factory.StartWithContext(ctx)
@@ -93,17 +101,18 @@ func worthALook() predicate.Predicate {
 	}}
 }
 
-// definitionMetadata is the kind of the objects that are watched: of definitions the name tells enough.
-func definitionMetadata() *metav1.PartialObjectMetadata {
+// metadataOf is what is watched of a kind: the names tell enough.
+func metadataOf(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+	object.SetGroupVersionKind(kind)
 	return object
 }
 
-// groupOf maps a definition, whose name is plural.group, to the AnnexedGroup of its group, if there is one.
+// groupOf maps a definition, whose name is plural.group, or an APIService, whose
+// name is version.group, to the AnnexedGroup of its group, if there is one.
 func groupOf(known cache.Store) handler.TypedMapFunc[*metav1.PartialObjectMetadata, reconcile.Request] {
-	return func(_ context.Context, definition *metav1.PartialObjectMetadata) []reconcile.Request {
-		_, group, _ := strings.Cut(definition.Name, ".")
+	return func(_ context.Context, object *metav1.PartialObjectMetadata) []reconcile.Request {
+		_, group, _ := strings.Cut(object.Name, ".")
 		if _, exists, err := known.GetByKey(group); err != nil || !exists {
 			return nil
 		}
