@@ -10,9 +10,10 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app"
+	"github.com/kubeannex/annex/cmd/internal/command"
 )
 
 func main() {
 	ctx := genericapiserver.SetupSignalContext()
-	os.Exit(app.Execute(app.NewServerCommand(ctx), os.Stderr))
+	os.Exit(command.Execute(app.NewServerCommand(ctx), os.Stderr))
 }

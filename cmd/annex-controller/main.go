@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
 	"github.com/kubeannex/annex/cmd/annex-controller/app"
+	"github.com/kubeannex/annex/cmd/internal/command"
 )
 
 func main() {
-	os.Exit(app.Execute(app.NewControllerCommand(signals.SetupSignalHandler()), os.Stderr))
+	os.Exit(command.Execute(app.NewControllerCommand(signals.SetupSignalHandler()), os.Stderr))
 }

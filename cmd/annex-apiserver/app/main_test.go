@@ -15,6 +15,8 @@ import (
 	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/kubeannex/annex/cmd/internal/command"
 )
 
 // runAsServer makes the test binary behave as annex-apiserver, so that a test
@@ -26,7 +28,7 @@ const refusalTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsServer) != "" {
-		os.Exit(Execute(NewServerCommand(genericapiserver.SetupSignalContext()), os.Stderr))
+		os.Exit(command.Execute(NewServerCommand(genericapiserver.SetupSignalContext()), os.Stderr))
 	}
 	os.Exit(m.Run())
 }

@@ -6,22 +6,16 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/component-base/cli"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/term"
 	"k8s.io/component-base/version"
-	"k8s.io/klog/v2"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
+	"github.com/kubeannex/annex/cmd/internal/command"
 )
 
 const description = `Serves custom resources from an etcd of its own.
@@ -63,41 +57,6 @@ func NewServerCommand(ctx context.Context) *cobra.Command {
 			return Run(ctx, completed)
 		},
 	}
-	addFlags(cmd, opts)
+	command.AddFlags(cmd, opts.Flags())
 	return cmd
-}
-
-func addFlags(cmd *cobra.Command, opts *options.Options) {
-	sections := opts.Flags()
-	globalflag.AddGlobalFlags(sections.FlagSet("global"), cmd.Name())
-	for _, name := range sections.Order {
-		cmd.Flags().AddFlagSet(sections.FlagSet(name))
-	}
-	columns, _, _ := term.TerminalSize(cmd.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(cmd, sections, columns)
-}
-
-// Execute runs the command and returns the exit code. A failure is one line on
-// errOut that says what is wrong and how to mend it.
-func Execute(cmd *cobra.Command, errOut io.Writer) int {
-	err := cli.RunNoErrOutput(cmd)
-	klog.Flush()
-	if err == nil {
-		return 0
-	}
-	fmt.Fprintf(errOut, "annex-apiserver: %s\n", oneLine(err))
-	return 1
-}
-
-// oneLine flattens an error, also one that holds several, into a single line.
-func oneLine(err error) string {
-	message := err.Error()
-	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
-		var parts []string
-		for _, e := range utilerrors.Flatten(aggregate).Errors() {
-			parts = append(parts, e.Error())
-		}
-		message = strings.Join(parts, "; ")
-	}
-	return strings.Join(strings.Fields(message), " ")
 }

@@ -1,0 +1,55 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is what the commands of the servers have in common.
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/component-base/cli"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/term"
+	"k8s.io/klog/v2"
+)
+
+// AddFlags adds flags by section, and the help that shows the sections.
+func AddFlags(cmd *cobra.Command, sections cliflag.NamedFlagSets) {
+	globalflag.AddGlobalFlags(sections.FlagSet("global"), cmd.Name())
+	for _, name := range sections.Order {
+		cmd.Flags().AddFlagSet(sections.FlagSet(name))
+	}
+	columns, _, _ := term.TerminalSize(cmd.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(cmd, sections, columns)
+}
+
+// Execute runs the command and returns the exit code. A failure is one line on
+// errOut that says what is wrong and how to mend it.
+func Execute(cmd *cobra.Command, errOut io.Writer) int {
+	err := cli.RunNoErrOutput(cmd)
+	klog.Flush()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(errOut, "%s: %s\n", cmd.Name(), oneLine(err))
+	return 1
+}
+
+// oneLine flattens an error, also one that holds several, into a single line.
+func oneLine(err error) string {
+	message := err.Error()
+	if aggregate, ok := errors.AsType[utilerrors.Aggregate](err); ok {
+		var parts []string
+		for _, e := range utilerrors.Flatten(aggregate).Errors() {
+			parts = append(parts, e.Error())
+		}
+		message = strings.Join(parts, "; ")
+	}
+	return strings.Join(strings.Fields(message), " ")
+}
