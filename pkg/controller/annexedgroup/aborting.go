@@ -5,7 +5,6 @@ package annexedgroup
 
 import (
 	"context"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,27 +24,15 @@ func (r *Reconciler) abort(ctx context.Context, group *kubeannexv1alpha1.Annexed
 	if err := r.guardDefinitions(ctx); err != nil {
 		return outcome{}, err
 	}
-	definitions, err := listDefinitions(ctx, r.Connections.Annex, group.Name)
+	mirrored, err := r.hasMirrors(ctx, group.Name)
 	if err != nil {
 		return outcome{}, err
 	}
-	mirrors := 0
-	for i := range definitions {
-		if isMirror(&definitions[i]) {
-			mirrors++
-		}
-	}
-	if mirrors > 0 {
+	if mirrored {
 		if err := r.serve(ctx, group, kubeannexv1alpha1.ServingClosed); err != nil {
 			return outcome{}, err
 		}
-		if err := r.dropImported(ctx, group.Name); err != nil {
-			return outcome{}, err
-		}
-		if err := r.removeMirrors(ctx, group.Name, nil); err != nil {
-			return outcome{}, err
-		}
-		return again(200 * time.Millisecond), nil
+		return r.clearAnnex(ctx, group.Name)
 	}
 	if group.DeletionTimestamp != nil {
 		r.Recorder.Eventf(group, nil, "Normal", "Aborted", "Abort", "The adoption was undone, the cluster serves the group as before")

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,9 @@ import (
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 )
+
+// clearPause is when annex is looked at again whose definitions are being deleted.
+const clearPause = 200 * time.Millisecond
 
 // mirror gives annex the host's definitions, closed, on every replica.
 func (r *Reconciler) mirror(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
@@ -47,6 +51,32 @@ func (r *Reconciler) mirror(ctx context.Context, group *kubeannexv1alpha1.Annexe
 	}
 	setCondition(group, kubeannexv1alpha1.ConditionMirrored, metav1.ConditionTrue, "Mirrored", "Annex has the cluster's definitions")
 	return next(kubeannexv1alpha1.PhaseCopying), nil
+}
+
+// hasMirrors says that annex still has definitions of the group that are copies of the host's.
+func (r *Reconciler) hasMirrors(ctx context.Context, group string) (bool, error) {
+	definitions, err := listDefinitions(ctx, r.Connections.Annex, group)
+	if err != nil {
+		return false, err
+	}
+	for i := range definitions {
+		if isMirror(&definitions[i]) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// clearAnnex drops annex's objects and definitions of the group, which is not
+// served any more, and looks again until they are gone.
+func (r *Reconciler) clearAnnex(ctx context.Context, group string) (outcome, error) {
+	if err := r.dropImported(ctx, group); err != nil {
+		return outcome{}, err
+	}
+	if err := r.removeMirrors(ctx, group, nil); err != nil {
+		return outcome{}, err
+	}
+	return again(clearPause), nil
 }
 
 // removeMirrors deletes the definitions of a group in annex that are not among

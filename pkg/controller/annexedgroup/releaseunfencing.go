@@ -5,7 +5,6 @@ package annexedgroup
 
 import (
 	"context"
-	"time"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 )
@@ -16,26 +15,14 @@ func (r *Reconciler) releaseUnfence(ctx context.Context, group *kubeannexv1alpha
 	if err := r.guardDefinitions(ctx); err != nil {
 		return outcome{}, err
 	}
-	definitions, err := listDefinitions(ctx, r.Connections.Annex, group.Name)
+	mirrored, err := r.hasMirrors(ctx, group.Name)
 	if err != nil {
 		return outcome{}, err
 	}
-	mirrors := 0
-	for i := range definitions {
-		if isMirror(&definitions[i]) {
-			mirrors++
-		}
-	}
-	if mirrors == 0 {
+	if !mirrored {
 		r.releases.drop(group.Name)
 		r.sessions.drop(group.Name)
 		return outcome{}, r.removeReleaseFinalizer(ctx, group)
 	}
-	if err := r.dropImported(ctx, group.Name); err != nil {
-		return outcome{}, err
-	}
-	if err := r.removeMirrors(ctx, group.Name, nil); err != nil {
-		return outcome{}, err
-	}
-	return again(200 * time.Millisecond), nil
+	return r.clearAnnex(ctx, group.Name)
 }
