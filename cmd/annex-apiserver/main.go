@@ -10,7 +10,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app"
-	"github.com/kubeannex/annex/cmd/internal/command"
+	"github.com/kubeannex/annex/pkg/command"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
 	"github.com/kubeannex/annex/cmd/annex-controller/app"
-	"github.com/kubeannex/annex/cmd/internal/command"
+	"github.com/kubeannex/annex/pkg/command"
 )
 
 func main() {

@@ -16,7 +16,7 @@ import (
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/kubeannex/annex/cmd/internal/command"
+	"github.com/kubeannex/annex/pkg/command"
 )
 
 // runAsServer makes the test binary behave as annex-apiserver, so that a test

@@ -15,7 +15,7 @@ import (
 	"k8s.io/component-base/version"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
-	"github.com/kubeannex/annex/cmd/internal/command"
+	"github.com/kubeannex/annex/pkg/command"
 )
 
 const description = `Serves custom resources from an etcd of its own.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/component-base/version"
 
 	"github.com/kubeannex/annex/cmd/annex-controller/app/options"
-	"github.com/kubeannex/annex/cmd/internal/command"
+	"github.com/kubeannex/annex/pkg/command"
 )
 
 const description = `Moves groups of custom resources between a cluster and annex, as AnnexedGroups say.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app"
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/testserver"
+	"github.com/kubeannex/annex/pkg/command"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
 	"github.com/kubeannex/annex/test/env"
 	"github.com/kubeannex/annex/test/integration/importing/adopted"
@@ -33,7 +34,7 @@ const runAsServer = "ANNEX_TEST_RUN_AS_SERVER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsServer) != "" {
-		os.Exit(app.Execute(app.NewServerCommand(genericapiserver.SetupSignalContext()), os.Stderr))
+		os.Exit(command.Execute(app.NewServerCommand(genericapiserver.SetupSignalContext()), os.Stderr))
 	}
 	os.Exit(m.Run())
 }
