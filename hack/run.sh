@@ -80,6 +80,7 @@ show 12 explain podendpoint.spec.nodeName
 echo
 echo "\$ kubectl --namespace=team-7 get podendpoint nginx-7 --watch    (while its status is changed)"
 watch_output="${root_dir}/watch.txt"
+: >"${watch_output}" # the loop below may read it before kubectl's shell has opened it
 "${kubectl}" --namespace=team-7 get podendpoint nginx-7 --watch --request-timeout=5s >"${watch_output}" 2>/dev/null &
 watch_pid=$!
 until [[ $(wc -l <"${watch_output}") -ge 2 ]] || ! kill -0 "${watch_pid}" 2>/dev/null; do sleep 0.1; done

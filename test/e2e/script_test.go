@@ -182,6 +182,8 @@ func normalizeText(text string) string {
 		{`(?m)([ \t])\d+(ms|s|m(\d+s)?)(?:[ \t]+|$)`, `${1}<age> `},
 		{`(resource version to be \d+, was )\d+`, `${1}<revision>`},
 		{`(?m)^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ `, `<log> `},
+		// client-go says it of a watch without events that --timeout=1s ended, if that was just under a second old.
+		{`(?m)^<log> .*very short watch.*\n`, ``},
 		{`after \d+(\.\d+)?s`, `after <time>`},
 	} {
 		text = regexp.MustCompile(rule.pattern).ReplaceAllString(text, rule.replacement)

@@ -125,6 +125,15 @@ func unheld(definition *apiextensionsv1.CustomResourceDefinition) (*apiextension
 	return definition, nil
 }
 
+// released returns a definition as it was before the adoption.
+func released(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definition, err := untouched(definition)
+	if err != nil {
+		return nil, err
+	}
+	return unheld(definition)
+}
+
 // followDefinition mirrors one definition. A version that was dropped from
 // storedVersions, after all objects had been written again through the API and so
 // in annex, is dropped in annex too: it could not be removed from the spec otherwise.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,9 +31,10 @@ const releasedPause = 3 * time.Second
 //
 //	new UIDs stored, garbage collector kept off    annex answers reads
 //	annex ends watches with 410, answers nothing    (ServingReleased)
-//	definitions as they were, private route closed  the conversion must work before anybody reads
+//	definitions with a conversion as they were      it must work before anybody reads
 //	APIServices back, every kube-apiserver serves   the cluster answers
 //	ownerReferences repaired, garbage collector on  not before the new UIDs can be seen
+//	all other definitions as they were              writers need not wait for it: it can take seconds for each
 func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
 	resources, err := r.hostResources(ctx, group.Name)
 	if err != nil {
@@ -46,14 +48,11 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingReleased); err != nil {
 		return outcome{}, err
 	}
-	released := r.Clock.Now()
-	if err := r.changeDefinitions(ctx, group.Name, untouched); err != nil {
+	since := r.Clock.Now()
+	if err := r.returnConversions(ctx, group.Name); err != nil {
 		return outcome{}, err
 	}
-	if err := r.awaitNoPrivate(ctx, resources); err != nil {
-		return outcome{}, err
-	}
-	if err := r.returnVersions(ctx, group.Name, released); err != nil {
+	if err := r.returnVersions(ctx, group.Name, since); err != nil {
 		return outcome{}, err
 	}
 	if err := r.confirmReturned(ctx, group.Name, resources); err != nil {
@@ -68,10 +67,33 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 	if err := r.restoreOwners(ctx, group.Name, resources); err != nil {
 		return outcome{}, err
 	}
-	if err := r.changeDefinitions(ctx, group.Name, unheld); err != nil {
+	if err := r.changeDefinitions(ctx, group.Name, released); err != nil {
 		return outcome{}, err
 	}
 	return next(kubeannexv1alpha1.PhaseReleaseUnfencing), nil
+}
+
+// returnConversions gives definitions with a conversion webhook back as they were,
+// and waits until every kube-apiserver converts with it.
+func (r *Reconciler) returnConversions(ctx context.Context, group string) error {
+	definitions, err := listDefinitions(ctx, r.Connections.Host, group)
+	if err != nil {
+		return err
+	}
+	var converted []resource
+	for i := range definitions {
+		// An earlier run may have changed the definition and died before every server had it.
+		conversion := definitions[i].Spec.Conversion
+		if definitions[i].Annotations[conversionAnnotation] != "" || conversion != nil && conversion.Strategy != apiextensionsv1.NoneConverter {
+			converted = append(converted, resourceOf(&definitions[i]))
+		}
+	}
+	for i := range converted {
+		if err := r.changeDefinition(ctx, converted[i].definition, untouched); err != nil {
+			return err
+		}
+	}
+	return r.awaitNoPrivate(ctx, converted)
 }
 
 // prepareOwners makes sure that no dependent of an object with a new UID is lost.

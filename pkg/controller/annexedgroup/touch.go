@@ -140,7 +140,7 @@ func (r *Reconciler) mirrorDefinition(ctx context.Context, definition *apiextens
 }
 
 // changeDefinitions applies a change to every definition of a group at the host.
-func (r *Reconciler) changeDefinitions(ctx context.Context, group string, change func(*apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error)) error {
+func (r *Reconciler) changeDefinitions(ctx context.Context, group string, change change) error {
 	listed, err := listDefinitions(ctx, r.Connections.Host, group)
 	if err != nil {
 		return err
@@ -177,16 +177,7 @@ func (r *Reconciler) touchDefinitions(ctx context.Context, group string) error {
 	if err != nil {
 		return err
 	}
-	return r.await(ctx, confirmTimeout, func(ctx context.Context) error {
-		return r.onEveryHost(ctx, func(ctx context.Context, server hostEndpoint) error {
-			for _, res := range resources {
-				if _, err := revisionAt(ctx, server, res.private()); err != nil {
-					return fmt.Errorf("asking for the private version of %s: %w", res.plural, err)
-				}
-			}
-			return nil
-		})
-	})
+	return r.awaitPrivate(ctx, resources)
 }
 
 // untouchDefinitions closes the private route again.
