@@ -4,6 +4,8 @@
 #
 # Usage: hack/conformance.sh [--race] [-run PATTERN] [-timeout DURATION]
 # Without -run it fails when a test of the suite neither passed nor is in hack/conformance/excluded.txt.
+# Without arguments it is like go test: what has passed with the same binaries is not run again. Remove
+# _output/conformance/passed to run it nevertheless.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 build_flags=()
@@ -42,7 +44,19 @@ done < <(go list -modfile="${out}/go.mod" -f '{{if or .TestGoFiles .XTestGoFiles
 echo "building ${#suite[@]} packages of ${module} against annex"
 go test -c "${build_flags[@]}" -modfile="${out}/go.mod" -o "${bin}/" "${suite[@]}"
 
-go build -o "${out}/conformance" ./hack/conformance
-exec "${out}/conformance" \
-  -suite="${published}/test/integration" -copy="${copy}/test/integration" \
-  -binaries="${bin}" -excluded=hack/conformance/excluded.txt "$@"
+go build -buildvcs=false -o "${out}/conformance" ./hack/conformance
+run=("${out}/conformance"
+  -suite="${published}/test/integration" -copy="${copy}/test/integration"
+  -binaries="${bin}" -excluded=hack/conformance/excluded.txt)
+if [[ $# -gt 0 ]]; then
+  exec "${run[@]}" "$@"
+fi
+
+# Everything that decides the result: the programs, the list of exclusions, the suite's version with its data files.
+inputs=$(cat "${bin}"/* "${out}/conformance" hack/conformance/excluded.txt <(echo "${published}") | sha256sum)
+if [[ -f ${out}/passed && $(head -n 1 "${out}/passed") == "${inputs}" ]]; then
+  echo "$(tail -n 1 "${out}/passed") (cached)"
+  exit
+fi
+"${run[@]}" | tee "${out}/printed"
+{ echo "${inputs}" && tail -n 1 "${out}/printed"; } >"${out}/passed"

@@ -66,6 +66,7 @@ func Collect(ctx context.Context, clients Clients, group string, options Options
 	if c.checkGroup(); len(c.report.Refusals()) > 0 {
 		return c.report, nil
 	}
+	c.checkStartUp()
 	for _, look := range []func(context.Context) error{
 		c.lookAtDefinitions, c.lookAtAPIServices, c.lookAtObjects, c.lookAtConversions,
 		c.lookAtWebhooks, c.lookAtManagers, c.lookAtReferences,
@@ -88,6 +89,7 @@ func Check(ctx context.Context, client apiextensionsclient.Interface, group stri
 	if c.checkGroup(); len(c.report.Refusals()) > 0 {
 		return c.report.Refusals(), nil
 	}
+	c.checkStartUp()
 	var err error
 	if c.definitions, err = Definitions(ctx, client, group); err != nil {
 		return nil, err
@@ -141,8 +143,17 @@ func (c *collector) checkGroup() {
 		}
 		c.addf(SeverityRefusal, check, "%v", err)
 	}
-	for _, warning := range validation.WarningsForAnnexedGroup(group) {
-		c.addf(SeverityWarning, CheckStartUp, "%s", strings.TrimPrefix(warning, "metadata.name: "))
+}
+
+// checkStartUp refuses groups that the cluster needs in order to start: annex runs
+// in it as ordinary pods. Who knows that annex comes up without them says so.
+func (c *collector) checkStartUp() {
+	severity, remedy := SeverityRefusal, ": set spec.allowProtectedGroup (--allow-protected-group) if that is so"
+	if c.options.Spec.AllowProtectedGroup {
+		severity, remedy = SeverityWarning, ""
+	}
+	for _, warning := range validation.WarningsForAnnexedGroup(&kubeannex.AnnexedGroup{ObjectMeta: metav1.ObjectMeta{Name: c.group}}) {
+		c.addf(severity, CheckStartUp, "%s%s", strings.TrimPrefix(warning, "metadata.name: "), remedy)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -280,21 +281,31 @@ func TestReadsThatFail(t *testing.T) {
 }
 
 func TestGroupThatClustersNeedToStart(t *testing.T) {
-	cluster := preflighttest.NewCluster()
-	clients, _, err := cluster.Clients()
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := preflight.Collect(t.Context(), clients, "cilium.io", preflight.Options{SkipReferences: true})
-	if err != nil {
-		t.Fatalf("Collect: %v", err)
-	}
-	want := preflight.Finding{
-		Severity: preflight.SeverityWarning, Check: preflight.CheckStartUp,
-		Message: "clusters need this group to start (pod network); adopt it only if annex can start without it",
-	}
-	if diff := cmp.Diff(want, report.Findings[1]); diff != "" {
-		t.Errorf("warning differs (-want +got):\n%s", diff)
+	const message = "clusters need this group to start (pod network); adopt it only if annex can start without it"
+	for name, tc := range map[string]struct {
+		allow bool
+		want  preflight.Finding
+	}{
+		"refused": {want: preflight.Finding{
+			Severity: preflight.SeverityRefusal, Check: preflight.CheckStartUp,
+			Message: message + ": set spec.allowProtectedGroup (--allow-protected-group) if that is so",
+		}},
+		"allowed": {allow: true, want: preflight.Finding{Severity: preflight.SeverityWarning, Check: preflight.CheckStartUp, Message: message}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clients, _, err := preflighttest.NewCluster().Clients()
+			if err != nil {
+				t.Fatal(err)
+			}
+			options := preflight.Options{SkipReferences: true, Spec: kubeannexv1alpha1.AnnexedGroupSpec{AllowProtectedGroup: tc.allow}}
+			report, err := preflight.Collect(t.Context(), clients, "cilium.io", options)
+			if err != nil {
+				t.Fatalf("Collect: %v", err)
+			}
+			if !slices.Contains(report.Findings, tc.want) {
+				t.Errorf("findings %+v lack %+v", report.Findings, tc.want)
+			}
+		})
 	}
 }
 

@@ -183,8 +183,18 @@ func TestRefusesForeignVersion(t *testing.T) {
 	adopt(t, group)
 }
 
-// TestRefusedNames are groups that cannot be adopted, or only with a warning,
-// because the cluster needs them itself.
+// TestRefusesStartUpGroup names a group of a network plugin: the cluster could not
+// start without annex, nor annex without it. Who knows better can say so.
+func TestRefusesStartUpGroup(t *testing.T) {
+	group := suite.cluster.NewGroup(t, "lab.cilium.io", nil)
+	group.Seed(t, 20, 5)
+	mustBeRefused(t, group, "clusters need this group to start (pod network)", "spec.allowProtectedGroup")
+	group.Adopt(t, kubeannexv1alpha1.AnnexedGroupSpec{AllowProtectedGroup: true})
+	group.WaitPhase(t, kubeannexv1alpha1.PhaseAnnexed)
+}
+
+// TestRefusedNames are groups whose AnnexedGroup cannot be created, or only with a
+// warning, because the cluster needs them itself.
 func TestRefusedNames(t *testing.T) {
 	config, err := suite.cluster.Annex.BalancedConfig("admin", "system:masters")
 	if err != nil {

@@ -34,7 +34,7 @@ type AnnexedGroupSpec struct {
 	// Resources is a map keyed by Resource.
 	Resources []AnnexedResourceSpec
 	// AllowProtectedGroup lifts the refusal of *.k8s.io and *.kubernetes.io groups
-	// that no kube-apiserver serves itself.
+	// that no kube-apiserver serves itself, and of groups that clusters need in order to start.
 	AllowProtectedGroup bool
 	HostCopies          HostCopiesPolicy
 	AllowNewUIDs        bool

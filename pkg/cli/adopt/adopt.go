@@ -79,7 +79,7 @@ has the group already, only the indexes are changed.`,
 	}
 	cmd.Flags().Var(&resourceValue{&o.indexes}, "resource", "The plural name of a resource that the following --index-label belong to. Can be repeated.")
 	cmd.Flags().Var(&labelValue{&o.indexes}, "index-label", "A label key to index, or resource=key. Can be repeated.")
-	cmd.Flags().BoolVar(&o.AllowProtectedGroup, "allow-protected-group", false, "Adopt the group even if it belongs to the Kubernetes community (*.k8s.io, *.kubernetes.io).")
+	cmd.Flags().BoolVar(&o.AllowProtectedGroup, "allow-protected-group", false, "Adopt the group even if it belongs to the Kubernetes community (*.k8s.io, *.kubernetes.io) or clusters need it in order to start.")
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "Change nothing. Report what would move, who has a hand in it and what speaks against it.")
 	o.Follow.AddFlags(cmd, "annex serves the group")
 	o.Output.AddFlag(cmd)

@@ -40,6 +40,9 @@ func TestAdopt(t *testing.T) {
 		"adopt unknown group":  {args: []string{"adopt", "unknown.com"}},
 		"adopt built-in group": {args: []string{"adopt", "apps"}},
 		"adopt protected":      {args: []string{"adopt", "x.k8s.io"}},
+		"adopt start-up group": {args: []string{"adopt", "cilium.io"}, alter: func(c *preflighttest.Cluster) {
+			c.Definitions[0].Spec.Group = "cilium.io"
+		}},
 		"adopt protected, allowed": {args: []string{"adopt", "x.k8s.io", "--allow-protected-group"}, alter: func(c *preflighttest.Cluster) {
 			c.Definitions[0].Spec.Group = "x.k8s.io"
 		}},

@@ -221,7 +221,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_AnnexedGroupSpec(ref common.ReferenceCal
 					},
 					"allowProtectedGroup": {
 						SchemaProps: spec.SchemaProps{
-							Description: "allowProtectedGroup confirms that a community-owned group, one that is or ends in \".k8s.io\" or \".kubernetes.io\", is really to be adopted. Without it such a group is refused. Groups that kube-apiserver serves itself, such as \"apps\" or \"rbac.authorization.k8s.io\", are refused in any case.",
+							Description: "allowProtectedGroup confirms that a community-owned group, one that is or ends in \".k8s.io\" or \".kubernetes.io\", or a group that clusters need in order to start, such as \"cilium.io\", is really to be adopted. Without it such a group is refused. Groups that kube-apiserver serves itself, such as \"apps\" or \"rbac.authorization.k8s.io\", are refused in any case.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

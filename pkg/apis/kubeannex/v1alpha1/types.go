@@ -57,9 +57,10 @@ type AnnexedGroupSpec struct {
 	// +patchStrategy=merge
 	Resources []AnnexedResourceSpec `json:"resources,omitempty" patchStrategy:"merge" patchMergeKey:"resource"`
 	// allowProtectedGroup confirms that a community-owned group, one that is or
-	// ends in ".k8s.io" or ".kubernetes.io", is really to be adopted. Without it
-	// such a group is refused. Groups that kube-apiserver serves itself, such as
-	// "apps" or "rbac.authorization.k8s.io", are refused in any case.
+	// ends in ".k8s.io" or ".kubernetes.io", or a group that clusters need in order
+	// to start, such as "cilium.io", is really to be adopted. Without it such a
+	// group is refused. Groups that kube-apiserver serves itself, such as "apps" or
+	// "rbac.authorization.k8s.io", are refused in any case.
 	// +optional
 	AllowProtectedGroup bool `json:"allowProtectedGroup,omitempty"`
 	// hostCopies says what happens to the copies that the cluster's own etcd keeps

@@ -20,9 +20,10 @@ type AnnexedGroupSpecApplyConfiguration struct {
 	// entry of its CustomResourceDefinition.
 	Resources []AnnexedResourceSpecApplyConfiguration `json:"resources,omitempty"`
 	// allowProtectedGroup confirms that a community-owned group, one that is or
-	// ends in ".k8s.io" or ".kubernetes.io", is really to be adopted. Without it
-	// such a group is refused. Groups that kube-apiserver serves itself, such as
-	// "apps" or "rbac.authorization.k8s.io", are refused in any case.
+	// ends in ".k8s.io" or ".kubernetes.io", or a group that clusters need in order
+	// to start, such as "cilium.io", is really to be adopted. Without it such a
+	// group is refused. Groups that kube-apiserver serves itself, such as "apps" or
+	// "rbac.authorization.k8s.io", are refused in any case.
 	AllowProtectedGroup *bool `json:"allowProtectedGroup,omitempty"`
 	// hostCopies says what happens to the copies that the cluster's own etcd keeps
 	// of adopted objects. Retain, the default, keeps them: a release then gives
