@@ -24,6 +24,8 @@ import (
 	"github.com/kubeannex/annex/pkg/preflight"
 )
 
+var _ client.Steps = (*Options)(nil)
+
 // Options are the flags and arguments.
 type Options struct {
 	Group               string
@@ -69,13 +71,7 @@ has the group already, only the indexes are changed.`,
     --index-label cronworkflows=team`,
 		Args:              client.OneGroup,
 		ValidArgsFunction: o.completeGroup,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Complete(args)
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
+		RunE:              client.RunE(o),
 	}
 	cmd.Flags().Var(&resourceValue{&o.indexes}, "resource", "The plural name of a resource that the following --index-label belong to. Can be repeated.")
 	cmd.Flags().Var(&labelValue{&o.indexes}, "index-label", "A label key to index, or resource=key. Can be repeated.")

@@ -25,6 +25,8 @@ import (
 	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
 )
 
+var _ client.Steps = (*Options)(nil)
+
 // Options are the flags and arguments.
 type Options struct {
 	Group  string
@@ -56,13 +58,7 @@ a stray write may be the only trace of what somebody wanted.`,
   kubectl annex purge argoproj.io --yes --wait`,
 		Args:              client.OneGroup,
 		ValidArgsFunction: client.CompleteGroups(factory),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Complete(args)
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
+		RunE:              client.RunE(o),
 	}
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "Do not ask.")
 	o.Follow.AddFlags(cmd, "the copies are deleted")

@@ -22,6 +22,8 @@ import (
 	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
 )
 
+var _ client.Steps = (*Options)(nil)
+
 // Options are the flags and arguments.
 type Options struct {
 	Group        string
@@ -56,13 +58,7 @@ references to them are repaired. Such a release is refused without
   kubectl annex release argoproj.io --allow-new-uids --wait`,
 		Args:              client.OneGroup,
 		ValidArgsFunction: client.CompleteGroups(factory),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Complete(args)
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
+		RunE:              client.RunE(o),
 	}
 	cmd.Flags().BoolVar(&o.AllowNewUIDs, "allow-new-uids", false, "Give new UIDs to objects that the cluster has no copy of.")
 	o.Follow.AddFlags(cmd, "the cluster serves the group")

@@ -20,6 +20,8 @@ import (
 	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
 )
 
+var _ client.Steps = (*Options)(nil)
+
 // Options are the flags and arguments.
 type Options struct {
 	// Group is empty for all.
@@ -57,13 +59,7 @@ resource, what annex says about the group, and how long writes were held back.`,
 			return nil
 		},
 		ValidArgsFunction: client.CompleteGroups(factory),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Complete(args)
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
+		RunE:              client.RunE(o),
 	}
 	o.Output.AddFlag(cmd)
 	return cmd

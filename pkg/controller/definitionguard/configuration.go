@@ -11,14 +11,13 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeannex/annex/pkg/controller/fence"
+	"github.com/kubeannex/annex/pkg/controller/webhooks"
 )
 
 const (
@@ -51,21 +50,7 @@ func (g *Guard) Apply(ctx context.Context, groups []string) error {
 		}
 		return nil
 	}
-	want := g.configuration(groups)
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		have, err := configurations.Get(ctx, ConfigurationName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			_, err = configurations.Create(ctx, want, metav1.CreateOptions{})
-			return err
-		}
-		if err != nil || apiequality.Semantic.DeepDerivative(want.Webhooks, have.Webhooks) {
-			return err
-		}
-		have.Webhooks = want.Webhooks
-		_, err = configurations.Update(ctx, have, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
+	if err := webhooks.Ensure(ctx, g.Client, g.configuration(groups)); err != nil {
 		return fmt.Errorf("applying the guard %s: %w", ConfigurationName, err)
 	}
 	return nil

@@ -33,16 +33,15 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/kubeannex/annex/pkg/controller/fence"
+	"github.com/kubeannex/annex/pkg/controller/webhooks"
 )
 
 const (
@@ -80,22 +79,8 @@ type Holds struct {
 // it may share with other controllers is kept only from the given ones, where
 // dependents were found: a lease that cannot be renewed would stop them all.
 func (h *Holds) Raise(ctx context.Context, group string, dependents []schema.GroupResource) error {
-	configurations := h.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	want := h.configuration(group, dependents)
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		have, err := configurations.Get(ctx, want.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			_, err = configurations.Create(ctx, want, metav1.CreateOptions{})
-			return err
-		}
-		if err != nil || apiequality.Semantic.DeepDerivative(want.Webhooks, have.Webhooks) {
-			return err
-		}
-		have.Webhooks = want.Webhooks
-		_, err = configurations.Update(ctx, have, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
+	if err := webhooks.Ensure(ctx, h.Client, want); err != nil {
 		return fmt.Errorf("keeping the garbage collector off by %s: %w", want.Name, err)
 	}
 	return nil
