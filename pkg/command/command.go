@@ -37,6 +37,10 @@ func Execute(cmd *cobra.Command, errOut io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	// What a failed start has left running, such as upstream's probes of etcd, may log until
+	// the process ends: the reason is to be the last line.
+	klog.SetOutput(io.Discard)
+	klog.LogToStderr(false)
 	fmt.Fprintf(errOut, "%s: %s\n", cmd.Name(), oneLine(err))
 	return 1
 }
