@@ -16,7 +16,9 @@ export KUBECONFIG="${root_dir}/admin.kubeconfig"
 go build -o _output/bin/ ./hack/samples
 
 kubectl=${KUBECTL:-$(command -v kubectl || true)}
+built_kubectl=false
 if [[ -z ${kubectl} ]]; then
+  built_kubectl=true
   echo "kubectl is not installed; building it from its module, which takes a few minutes once."
   hack/build-kubernetes.sh kubectl
   kubectl=_output/kubernetes/kubectl
@@ -25,14 +27,17 @@ fi
 mkdir -p "${root_dir}"
 chmod 700 "${root_dir}"
 echo "Starting annex-apiserver on port ${port}; its log is ${log}"
+# Another server may be at work in the directory and write its log: ours takes the name when it holds the directory.
+new_log="${log}.$$"
 # In a process group of its own the server does not see Ctrl-C: it is stopped once, by stop.
 set -o monitor
-"${server}" --standalone --root-dir="${root_dir}" --secure-port="${port}" >"${log}" 2>&1 &
+"${server}" --standalone --root-dir="${root_dir}" --secure-port="${port}" >"${new_log}" 2>&1 &
 server_pid=$!
 set +o monitor
 
 stop() {
   trap - EXIT INT TERM
+  rm -f "${new_log}"
   kill -TERM "${server_pid}" 2>/dev/null || true
   wait "${server_pid}" 2>/dev/null || true
   echo
@@ -41,20 +46,29 @@ stop() {
 trap 'stop; exit 0' INT TERM
 trap stop EXIT
 
-ready() { "${kubectl}" get --raw /readyz >/dev/null 2>&1; }
+# The lock of the directory names the server that answers there: it may not be ours.
+ready() {
+  [[ $(cat "${root_dir}/annex-apiserver.lock" 2>/dev/null) == "${server_pid}" ]] &&
+    "${kubectl}" get --raw /readyz >/dev/null 2>&1
+}
 for ((i = 0; ; i++)); do
+  is_ready=false
+  if ready; then is_ready=true; fi
   if ! kill -0 "${server_pid}" 2>/dev/null; then
-    tail -n 1 "${log}" >&2
+    tail -n 1 "${new_log}" >&2
+    rm -f "${new_log}"
     trap - EXIT
     exit 1
   fi
-  ready && break
+  ${is_ready} && break
   if ((i >= 300)); then
+    mv "${new_log}" "${log}"
     echo "run: the server is not ready after a minute; see ${log}" >&2
     exit 1
   fi
   sleep 0.2
 done
+mv "${new_log}" "${log}"
 
 show() {
   local lines=$1
@@ -94,6 +108,9 @@ cat "${watch_output}"
 
 echo
 echo "Now it is yours, in another terminal:"
+if ${built_kubectl}; then
+  echo "  export PATH=${PWD}/_output/kubernetes:\$PATH"
+fi
 echo "  export KUBECONFIG=$(realpath "${KUBECONFIG}")"
 echo "  kubectl get podendpoints --all-namespaces --field-selector spec.nodeName=node7 --watch"
 echo

@@ -54,7 +54,8 @@ func (c CompletedConfig) New() (*Server, error) {
 		return nil, fmt.Errorf("installing the API group %s: %w", kubeannex.GroupName, err)
 	}
 	if c.gate != nil {
-		if err := followGroups(front, c.gate); err != nil {
+		definitions := customResources.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
+		if err := followGroups(front, c.gate, definitions); err != nil {
 			return nil, fmt.Errorf("installing the serving gate: %w", err)
 		}
 	}

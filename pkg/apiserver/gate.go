@@ -29,11 +29,15 @@ func (c *Config) installGate() *serving.Gate {
 	gate := serving.NewGate(c.ExtraConfig.ServingMetrics)
 	build := c.GenericConfig.BuildHandlerChainFunc
 	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
-		return build(gate.Handler(apiHandler, Codecs, kubeannex.GroupName, apiextensionsapi.GroupName), config)
+		chain := build(gate.Handler(apiHandler, Codecs, kubeannex.GroupName, apiextensionsapi.GroupName), config)
+		if proxy := config.Authentication.RequestHeaderConfig; proxy != nil {
+			chain = serving.WithFrontProxy(chain, proxy.UsernameHeaders)
+		}
+		return chain
 	}
 	c.GenericConfig.AddReadyzChecks(healthz.NamedCheck(gateCheckName, func(*http.Request) error {
 		if !gate.HasSynced() {
-			return errors.New("the AnnexedGroups were not read yet")
+			return errors.New("the AnnexedGroups and definitions were not read yet")
 		}
 		return nil
 	}))
@@ -41,13 +45,14 @@ func (c *Config) installGate() *serving.Gate {
 }
 
 // followGroups makes the gate obey the AnnexedGroups as soon as the server can be asked for them.
-func followGroups(server *genericapiserver.GenericAPIServer, gate *serving.Gate) error {
+// definitions is the informer of the embedded server, which runs it.
+func followGroups(server *genericapiserver.GenericAPIServer, gate *serving.Gate, definitions cache.SharedIndexInformer) error {
 	client, err := versioned.NewForConfig(rest.CopyConfig(server.LoopbackClientConfig))
 	if err != nil {
 		return fmt.Errorf("creating a client of the server itself: %w", err)
 	}
 	informer := informers.NewAnnexedGroupInformer(client, 0, cache.Indexers{})
-	if err := gate.Follow(informer); err != nil {
+	if err := gate.Follow(informer, definitions); err != nil {
 		return err
 	}
 	return server.AddPostStartHook(gateCheckName, func(hook genericapiserver.PostStartHookContext) error {

@@ -80,7 +80,7 @@ func (c *collector) checkAPIServices() {
 		case RouteForeign:
 			c.addf(SeverityRefusal, CheckAPIServices, "version %s is served by another API server, service %s: all versions of a group are adopted or none, so this one cannot be", service.Version, service.Service)
 		case RouteAnnex:
-			c.addf(SeverityRefusal, CheckAPIServices, "APIService %s points to annex already: the group is annexed, see \"kubectl annex status\"; do not change the APIService by hand", service.Name)
+			c.addf(SeverityRefusal, CheckAPIServices, "APIService %s points to annex already: see \"kubectl annex status\", or \"Disaster recovery\" of the operations page when that does not show the group as annexed; do not change the APIService by hand", service.Name)
 		case RouteLocal:
 			c.addf(SeverityRefusal, CheckAPIServices, "APIService %s is not managed by kube-apiserver: delete it, kube-apiserver makes it anew", service.Name)
 		}

@@ -78,8 +78,18 @@ func Collect(ctx context.Context, clients Clients, group string, options Options
 			break
 		}
 	}
+	if len(c.definitions) > 0 {
+		c.nameUnchecked()
+	}
 	c.report.sortFindings()
 	return c.report, nil
+}
+
+// nameUnchecked says what is left to annex-controller, which reaches every
+// kube-apiserver and every replica of annex.
+func (c *collector) nameUnchecked() {
+	c.addf(SeverityInfo, CheckAnnex, "not checked here but when the adoption begins: that the revision of annex's etcd is above the cluster's, the quota of annex's etcd, "+
+		"that annex can be reached through every kube-apiserver, and that annex has no definitions of the group that somebody else made there")
 }
 
 // Check returns only what refuses a group before anything of it is looked at: its

@@ -139,7 +139,7 @@ func TestGroupIsRefused(t *testing.T) {
 			alter: func(c *preflighttest.Cluster) {
 				c.APIServices[0] = preflighttest.APIService(preflighttest.Group, "v1", "annex-system/annex")
 			},
-			want: []preflight.Finding{{Check: preflight.CheckAPIServices, Message: `APIService v1.example.com points to annex already: the group is annexed, see "kubectl annex status"; do not change the APIService by hand`}},
+			want: []preflight.Finding{{Check: preflight.CheckAPIServices, Message: `APIService v1.example.com points to annex already: see "kubectl annex status", or "Disaster recovery" of the operations page when that does not show the group as annexed; do not change the APIService by hand`}},
 		},
 		"with a version that is not registered": {
 			alter: func(c *preflighttest.Cluster) { c.APIServices = c.APIServices[1:] },

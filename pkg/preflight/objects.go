@@ -106,7 +106,7 @@ func (c *collector) sumUp() {
 			c.addf(SeverityInfo, CheckObjects, "%s: objects have finalizers (%s); their controllers must reach the group after the move as before", resource.Name, strings.Join(resource.Finalizers, ", "))
 		}
 	}
-	c.addf(SeverityInfo, CheckObjects, "%d objects of about %s move; annex's etcd needs that much free below its quota", objects, FormatBytes(bytes))
+	c.addf(SeverityInfo, CheckObjects, "%d objects of about %s move; annex's etcd needs 1.3 times that free below its quota", objects, FormatBytes(bytes))
 }
 
 // FormatBytes writes a size as people read it, such as "12.3 MiB".

@@ -156,6 +156,7 @@ const (
 	CheckWebhooks    = "Webhooks"
 	CheckManagers    = "Managers"
 	CheckReferences  = "References"
+	CheckAnnex       = "Annex"
 )
 
 // Finding is one thing to know.

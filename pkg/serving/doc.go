@@ -11,8 +11,13 @@
 //	Released   429, Retry-After     410; running ones end so     429, Retry-After
 //
 // An empty mode is Closed. A group without an AnnexedGroup is not gated. Until the
-// gate has read all AnnexedGroups once, it answers 503. The server's own loopback
-// user always passes.
+// gate has read all AnnexedGroups and definitions once, it answers 503. The server's
+// own loopback user always passes.
+//
+// A request that the cluster has sent here, of a group that has neither an
+// AnnexedGroup nor a definition, is answered by 503 too. A server that has lost its
+// etcd would say 404 of every object otherwise, and the garbage collector of the
+// cluster would believe it. A client that comes by itself gets that 404.
 //
 // The gate also counts what it has let through. A mode is in force, which is what
 // Gate.Serving reports, when everything that the mode does not allow and that was

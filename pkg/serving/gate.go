@@ -14,8 +14,14 @@ import (
 // errWatchEnded is why the gate cancels a watch.
 var errWatchEnded = errors.New("the group is no longer served here")
 
-// starting is the mode of every group before the AnnexedGroups were read. It stands in metrics only.
-const starting v1alpha1.ServingMode = "Starting"
+// Modes that no AnnexedGroup has. They stand in metrics only.
+const (
+	// starting is the mode of every group before the AnnexedGroups and the definitions were read.
+	starting v1alpha1.ServingMode = "Starting"
+	// unknown is the mode of a group that the cluster routes here and that has
+	// neither an AnnexedGroup nor a definition.
+	unknown v1alpha1.ServingMode = "Unknown"
+)
 
 // kind is what the gate tells requests apart by.
 type kind int
@@ -33,10 +39,11 @@ type Gate struct {
 	metrics *Metrics
 
 	lock sync.Mutex
-	// hasSynced is nil until an informer is followed.
-	hasSynced func() bool
-	synced    bool
-	groups    map[string]*group
+	// hasSynced and hasDefinition are nil until informers are followed.
+	hasSynced     func() bool
+	hasDefinition func(name string) bool
+	synced        bool
+	groups        map[string]*group
 }
 
 // group is one API group that is gated or has requests in flight.
@@ -57,13 +64,13 @@ type pass struct {
 	end context.CancelCauseFunc
 }
 
-// NewGate returns a gate that refuses everything until it follows an informer
-// and that has synced. Nil metrics are not counted.
+// NewGate returns a gate that refuses everything until it follows informers
+// and these have synced. Nil metrics are not counted.
 func NewGate(metrics *Metrics) *Gate {
 	return &Gate{metrics: metrics, groups: map[string]*group{}}
 }
 
-// HasSynced reports whether all AnnexedGroups were read once.
+// HasSynced reports whether all AnnexedGroups and all definitions were read once.
 func (g *Gate) HasSynced() bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -141,18 +148,26 @@ func (g *Gate) forget(name string) {
 	}
 }
 
-// admit lets a request through, or returns the mode that refuses it. end is
-// called when a watch has to end.
-func (g *Gate) admit(name string, k kind, end context.CancelCauseFunc) (*pass, v1alpha1.ServingMode) {
+// admit lets a request through, or returns the mode that refuses it. proxied
+// says that the cluster has sent it. end is called when a watch has to end.
+func (g *Gate) admit(name string, k kind, proxied bool, end context.CancelCauseFunc) (*pass, v1alpha1.ServingMode) {
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	if !g.syncedLocked() {
 		return nil, starting
 	}
-	if state, ok := g.groups[name]; ok && state.gated && !allows(state.mode, k) {
+	state, ok := g.groups[name]
+	switch gated := ok && state.gated; {
+	case gated && !allows(state.mode, k):
 		return nil, state.mode
+	case !gated && proxied && !g.hasDefinitionLocked(name):
+		return nil, unknown
 	}
 	return g.passLocked(name, k, end), ""
+}
+
+func (g *Gate) hasDefinitionLocked(name string) bool {
+	return g.hasDefinition != nil && g.hasDefinition(name)
 }
 
 func (g *Gate) passLocked(name string, k kind, end context.CancelCauseFunc) *pass {

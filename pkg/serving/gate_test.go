@@ -31,7 +31,7 @@ func syncedGate(metrics *Metrics) *Gate {
 
 func mustAdmit(t *testing.T, gate *Gate, k kind) *pass {
 	t.Helper()
-	p, mode := gate.admit(lab, k, func(error) {})
+	p, mode := gate.admit(lab, k, false, func(error) {})
 	if p == nil {
 		t.Fatalf("kind %d was refused in mode %s", k, mode)
 	}
@@ -65,7 +65,7 @@ func TestAdmit(t *testing.T) {
 				gate.set(lab, tc.mode)
 			}
 			for k, want := range map[kind]bool{read: tc.wantRead, write: tc.wantWrite, watch: tc.wantWatches} {
-				p, mode := gate.admit(lab, k, func(error) {})
+				p, mode := gate.admit(lab, k, false, func(error) {})
 				if got := p != nil; got != want {
 					t.Errorf("kind %d passes: got %t, want %t", k, got, want)
 				}
@@ -79,20 +79,70 @@ func TestAdmit(t *testing.T) {
 
 func TestNothingPassesBeforeTheGroupsAreKnown(t *testing.T) {
 	gate := NewGate(nil)
-	if p, mode := gate.admit(lab, read, nil); p != nil || mode != starting {
+	if p, mode := gate.admit(lab, read, false, nil); p != nil || mode != starting {
 		t.Errorf("without an informer: got %v and mode %q, want a refusal by %q", p, mode, starting)
 	}
 	synced := false
 	gate.hasSynced = func() bool { return synced }
-	if p, _ := gate.admit(lab, read, nil); p != nil {
+	if p, _ := gate.admit(lab, read, false, nil); p != nil {
 		t.Error("a request passes before the informer has synced")
 	}
 	synced = true
-	if p, _ := gate.admit(lab, read, nil); p == nil {
+	if p, _ := gate.admit(lab, read, false, nil); p == nil {
 		t.Error("no request passes after the informer has synced")
 	}
 	if !gate.HasSynced() {
 		t.Error("the gate does not say that it has synced")
+	}
+}
+
+func TestAdmitWhatTheClusterSends(t *testing.T) {
+	tests := map[string]struct {
+		mode       v1alpha1.ServingMode
+		forgotten  bool
+		definition string
+		direct     bool
+		want       v1alpha1.ServingMode
+	}{
+		"a group that nothing is known of":           {want: unknown},
+		"definitions of another group":               {definition: "other.test", want: unknown},
+		"a definition and no object":                 {definition: lab},
+		"an object and no definition":                {mode: open},
+		"an object and a definition":                 {mode: open, definition: lab},
+		"an object that refuses":                     {mode: closed, want: closed},
+		"an object that is gone":                     {mode: released, forgotten: true, want: unknown},
+		"an object that is gone, but the definition": {mode: released, forgotten: true, definition: lab},
+		"a client that comes by itself":              {direct: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			gate := syncedGate(nil)
+			gate.hasDefinition = func(name string) bool { return name == tc.definition }
+			if tc.mode != "" {
+				gate.set(lab, tc.mode)
+			}
+			if tc.forgotten {
+				gate.forget(lab)
+			}
+			for k := range transfer {
+				p, mode := gate.admit(lab, k, !tc.direct, func(error) {})
+				if mode != tc.want || (p == nil) != (tc.want != "") {
+					t.Errorf("kind %d: got pass %v and mode %q, want mode %q", k, p, mode, tc.want)
+				}
+				if p != nil {
+					p.leave()
+				}
+			}
+		})
+	}
+}
+
+// The request of an unknown group that is in flight makes it none that is known.
+func TestRequestsInFlightDoNotMakeAGroupKnown(t *testing.T) {
+	gate := syncedGate(nil)
+	defer mustAdmit(t, gate, watch).leave()
+	if p, mode := gate.admit(lab, read, true, nil); p != nil || mode != unknown {
+		t.Errorf("got %v and mode %q, want a refusal by %q", p, mode, unknown)
 	}
 }
 
@@ -173,7 +223,7 @@ func TestWatchesEnd(t *testing.T) {
 			gate.set(lab, open)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			p, _ := gate.admit(lab, watch, cancel)
+			p, _ := gate.admit(lab, watch, false, cancel)
 			gate.set(lab, tc.to)
 			if got := errors.Is(context.Cause(ctx), errWatchEnded); got != tc.wantEnd {
 				t.Errorf("ended: got %t, want %t", got, tc.wantEnd)

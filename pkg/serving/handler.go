@@ -32,8 +32,8 @@ const strayWriteGrace = time.Second
 
 // Handler puts the gate before the handler of the resources. It belongs behind
 // authentication and authorization: it reads the request's user and what is
-// requested from the context. Resources of the groups in ungated, the server's
-// own, always pass. serializer encodes the refusals.
+// requested from the context, and what WithFrontProxy has noted there. Resources
+// of the groups in ungated, the server's own, always pass. serializer encodes the refusals.
 func (g *Gate) Handler(inner http.Handler, serializer runtime.NegotiatedSerializer, ungated ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
@@ -47,7 +47,7 @@ func (g *Gate) Handler(inner http.Handler, serializer runtime.NegotiatedSerializ
 			ctx, end = context.WithCancelCause(ctx)
 			defer end(nil)
 		}
-		p, mode := g.admit(info.APIGroup, k, end)
+		p, mode := g.admit(info.APIGroup, k, fromFrontProxy(ctx), end)
 		if p == nil {
 			g.metrics.refused(info.APIGroup, mode)
 			version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
@@ -99,7 +99,10 @@ func refusal(mode v1alpha1.ServingMode, k kind, name string) *apierrors.StatusEr
 	case mode == v1alpha1.ServingReleased:
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%s is going back to the cluster", name), retryAfterSeconds)
 	case mode == starting:
-		return unavailable(fmt.Sprintf("%s cannot be served yet: the server has not read its AnnexedGroups", name))
+		return unavailable(fmt.Sprintf("%s cannot be served yet: the server has not read its AnnexedGroups and definitions", name))
+	case mode == unknown:
+		return unavailable(fmt.Sprintf("the cluster sends requests of %s here, where neither an AnnexedGroup nor a definition of it exists: "+
+			"see Disaster recovery in docs/operations.md, or remove its APIServices if its objects were never kept here", name))
 	default:
 		return unavailable(fmt.Sprintf("%s is being imported and cannot be served yet: see its AnnexedGroup", name))
 	}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -34,6 +35,12 @@ func codecs() serializer.CodecFactory {
 // serve sends one request through the gate to a handler, as the filters would have prepared it.
 func serve(t *testing.T, gate *Gate, verb, group, name string, inner http.HandlerFunc) *httptest.ResponseRecorder {
 	t.Helper()
+	return serveWith(t, gate, verb, group, name, "", inner)
+}
+
+// serveWith is serve with the user that a front proxy names, if that is not empty.
+func serveWith(t *testing.T, gate *Gate, verb, group, name, proxied string, inner http.HandlerFunc) *httptest.ResponseRecorder {
+	t.Helper()
 	info := &genericapirequest.RequestInfo{
 		IsResourceRequest: true, APIPrefix: "apis", APIGroup: group, APIVersion: "v1", Resource: "gadgets", Verb: verb,
 	}
@@ -41,7 +48,16 @@ func serve(t *testing.T, gate *Gate, verb, group, name string, inner http.Handle
 	ctx = genericapirequest.WithUser(ctx, &user.DefaultInfo{Name: name})
 	recorder := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/"+group+"/v1/gadgets", nil)
-	gate.Handler(inner, codecs(), "own.test").ServeHTTP(recorder, req)
+	req.Header.Set("X-Somebody-Else", "somebody")
+	if proxied != "" {
+		req.Header.Set("x-proxied-user", proxied)
+	}
+	handler := gate.Handler(inner, codecs(), "own.test")
+	authentication := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		req.Header.Del("X-Proxied-User")
+		handler.ServeHTTP(w, req)
+	})
+	WithFrontProxy(authentication, headerrequest.StaticStringSlice{"X-Remote-User", "X-Proxied-User"}).ServeHTTP(recorder, req)
 	return recorder
 }
 
@@ -112,6 +128,52 @@ func TestWhoPassesAClosedGate(t *testing.T) {
 				t.Errorf("code: got %d, want %d", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestUnknownGroup(t *testing.T) {
+	const gone = http.StatusNotFound
+	tests := map[string]struct {
+		group, user, proxied string
+		want                 int
+	}{
+		"sent by the cluster":                           {lab, "somebody", "somebody", http.StatusServiceUnavailable},
+		"sent by the cluster for somebody without name": {lab, "system:anonymous", "system:anonymous", http.StatusServiceUnavailable},
+		"by itself":                      {lab, "somebody", "", gone},
+		"the server itself":              {lab, user.APIServerUser, user.APIServerUser, gone},
+		"a request for the server's own": {"own.test", "somebody", "somebody", gone},
+		"a request for the core group":   {"", "somebody", "somebody", gone},
+	}
+	notFound := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(gone) }
+	for name, tc := range tests {
+		for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} {
+			t.Run(name+", "+verb, func(t *testing.T) {
+				answer := serveWith(t, syncedGate(nil), verb, tc.group, tc.user, tc.proxied, notFound)
+				if answer.Code != tc.want {
+					t.Fatalf("code: got %d, want %d", answer.Code, tc.want)
+				}
+				if answer.Code == gone {
+					return
+				}
+				var status metav1.Status
+				if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil {
+					t.Fatalf("%v: %s", err, answer.Body)
+				}
+				message := status.Message
+				if !strings.Contains(message, lab) || !strings.Contains(message, "docs/operations.md") || strings.Contains(message, "\n") {
+					t.Errorf("message: %s", message)
+				}
+				status.Message = ""
+				want := unavailable("").Status()
+				want.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+				if diff := cmp.Diff(want, status); diff != "" {
+					t.Errorf("status (-want +got):\n%s", diff)
+				}
+				if got := answer.Header().Get("Retry-After"); got != "1" {
+					t.Errorf("Retry-After: got %q, want 1", got)
+				}
+			})
+		}
 	}
 }
 

@@ -37,7 +37,8 @@ func NewMetrics() *Metrics {
 const (
 	RefusedName = "annex_serving_refused_requests_total"
 	RefusedHelp = "Requests for resources of adopted groups that the serving gate refused, by group and by the mode that it was in. " +
-		"The mode Starting, with an empty group, is the time before the server has read its AnnexedGroups."
+		"The mode Starting, with an empty group, is the time before the server has read its AnnexedGroups and definitions; " +
+		"Unknown, with an empty group, is for groups that the cluster routes here and of which the server has neither."
 )
 
 // RefusedLabels are the labels of the metric.
@@ -52,13 +53,13 @@ func (m *Metrics) Register(register func(metrics.StableCollector) error) error {
 	return nil
 }
 
-// refused counts one request. Before the AnnexedGroups are known its group is
-// anything that a client asks for, so it is left out.
+// refused counts one request. Of a group that is not known the name is anything
+// that a client asks for, so it is left out.
 func (m *Metrics) refused(name string, mode v1alpha1.ServingMode) {
 	if m == nil {
 		return
 	}
-	if mode == starting {
+	if mode == starting || mode == unknown {
 		name = ""
 	}
 	m.lock.Lock()

@@ -22,10 +22,12 @@ func TestRefusalsAreCounted(t *testing.T) {
 	gate.hasSynced = func() bool { return true }
 	gate.set(lab, readOnly)
 	serve(t, gate, "get", lab, "somebody", ok)
+	serveWith(t, gate, "get", "anything.test", "somebody", "somebody", ok)
 	serve(t, gate, "create", lab, "somebody", ok)
 	serve(t, gate, "delete", lab, "somebody", ok)
 	want := "# HELP " + RefusedName + " [ALPHA] " + RefusedHelp + "\n# TYPE " + RefusedName + " counter\n" +
 		RefusedName + `{group="",mode="Starting"} 1` + "\n" +
+		RefusedName + `{group="",mode="Unknown"} 1` + "\n" +
 		RefusedName + `{group="lab.test",mode="ReadOnly"} 2` + "\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), RefusedName); err != nil {
 		t.Error(err)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/kubeannex/annex/test/adoption/scenario"
 )
@@ -57,28 +57,24 @@ func TestRoutesStay(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the APIService is deleted", func(t *testing.T) {
-		client, err := aggregatorclient.NewForConfig(cluster.HostConfig(t, 0))
-		if err != nil {
-			t.Fatal(err)
+	t.Run("the guard refuses", func(t *testing.T) {
+		mustBeGuarded(t, group)
+		if diff := cmp.Diff(routes, group.APIServices(t)); diff != "" {
+			t.Errorf("APIServices (-before +after):\n%s", diff)
 		}
-		begin := time.Now()
-		if err := client.ApiregistrationV1().APIServices().Delete(scenario.Context(t), "v1."+group.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		err = scenario.Poll(scenario.Context(t), func(ctx context.Context) error {
-			service, err := client.ApiregistrationV1().APIServices().Get(ctx, "v1."+group.Name, metav1.GetOptions{})
-			if err == nil && service.Spec.Service == nil {
-				err = fmt.Errorf("it is local, labels %v", service.Labels)
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatalf("the deleted APIService does not come back: %v", err)
-		}
-		t.Logf("taken back after %s", time.Since(begin).Round(time.Millisecond))
-		group.MustBeAnnexed(t, before)
 	})
+	for name, take := range map[string]func(context.Context, apiServices) error{
+		"the guard is lifted and the APIService deleted":    deleteRoute(group),
+		"the guard is lifted and the APIService made local": patchRoute(group, makeLocal),
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin := liftGuard(t, take)
+			mustBeTakenBack(t, group)
+			t.Logf("taken back after %s", time.Since(begin).Round(time.Millisecond))
+			group.MustBeAnnexed(t, before)
+			mustBeGuarded(t, group)
+		})
+	}
 }
 
 // editDescription changes the schema of the gadgets in the host's definition.
@@ -98,22 +94,31 @@ func editDescription(t *testing.T, group *scenario.Group, text string) {
 }
 
 // rollUnderReads restarts the replicas one after the other, as a Deployment
-// does, while a client reads: no read may be answered by the host's copies.
+// does, while a client reads: no read may be answered by the host's copies. A
+// connection that a closing listener had in its backlog ends one read with 503 at
+// most for each replica: the environment's load balancer knows nothing of readiness.
 func rollUnderReads(t *testing.T, group *scenario.Group) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(scenario.Context(t))
 	defer cancel()
 	client := group.HostClient(t, group.Gadgets("v1")).Namespace(group.Namespaces[0])
 	done := make(chan error, 1)
-	var reads atomic.Int64
+	var reads, unavailable atomic.Int64
 	go func() {
 		for ctx.Err() == nil {
 			list, err := client.List(ctx, metav1.ListOptions{})
 			if ctx.Err() != nil {
 				break
 			}
-			if err != nil || !scenario.FromAnnex(list.GetResourceVersion()) {
-				done <- fmt.Errorf("read %d: revision %q, error %w", reads.Load(), list.GetResourceVersion(), err)
+			if apierrors.IsServiceUnavailable(err) && int(unavailable.Add(1)) <= len(suite.cluster.Annex.Replicas) {
+				continue
+			}
+			if err != nil {
+				done <- fmt.Errorf("read %d: %w", reads.Load(), err)
+				return
+			}
+			if revision := list.GetResourceVersion(); !scenario.FromAnnex(revision) {
+				done <- fmt.Errorf("read %d: revision %s is the cluster's", reads.Load(), revision)
 				return
 			}
 			reads.Add(1)
@@ -131,7 +136,7 @@ func rollUnderReads(t *testing.T, group *scenario.Group) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d reads during the roll", reads.Load())
+	t.Logf("%d reads during the roll, %d answered 503", reads.Load(), unavailable.Load())
 }
 
 // waitReads waits for ten more reads, and ends the test when one has failed.

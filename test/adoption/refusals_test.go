@@ -57,6 +57,8 @@ func mustBeRefused(t *testing.T, group *scenario.Group, words ...string) {
 // or because a kube-apiserver finds annex unavailable.
 var ofOtherReasons = []string{
 	"/registry/validatingwebhookconfigurations/annex-definitions",
+	"/registry/validatingadmissionpolicies/annex-routes",
+	"/registry/validatingadmissionpolicybindings/annex-routes",
 	"/registry/apiregistration.k8s.io/apiservices/v1alpha1.kubeannex.io",
 }
 

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAnnotationsHaveLimit reproduces A18: keys and values of all annotations
-// together hold 256 KiB, which client-side apply of a large object exceeds.
+// TestAnnotationsHaveLimit reproduces kubernetes/kubernetes 100572: keys and values of all
+// annotations together hold 256 KiB, which client-side apply of a large object exceeds.
 func TestAnnotationsHaveLimit(t *testing.T) {
 	const limit = 256 << 10
 	annotated := func(size int) string {

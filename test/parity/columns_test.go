@@ -46,8 +46,8 @@ func (r *response) wantColumns(table *metav1.Table, names ...string) {
 	}
 }
 
-// TestTableColumns reproduces A19: GET, LIST and WATCH as a table have the
-// columns of the CRD, with their priorities.
+// TestTableColumns reproduces kubernetes/kubernetes 65196 and 66538: GET, LIST and WATCH as a table
+// have the columns of the CRD, with their priorities.
 func TestTableColumns(t *testing.T) {
 	want := []string{"Name:0", "Color:0", "Size:1", "Ready:0", "Since:0"}
 	compare(t, func(s *session) {
@@ -120,8 +120,8 @@ func (s *session) watchByKubectl(name string, args ...string) {
 	}
 }
 
-// TestTableOfOddObjects reproduces A19: a column that finds nothing, a list or a
-// value of another type never fails the table.
+// TestTableOfOddObjects reproduces kubernetes/kubernetes 65196 and 66538: a column that finds
+// nothing, a list or a value of another type never fails the table.
 func TestTableOfOddObjects(t *testing.T) {
 	const schema = `{"type":"object","x-kubernetes-preserve-unknown-fields":true}`
 	const columns = `,"additionalPrinterColumns":[
@@ -162,8 +162,8 @@ func TestTableOfOddObjects(t *testing.T) {
 	})
 }
 
-// TestColumnsOfVersions reproduces A19: the requested version decides, and a
-// change of the columns ends watches that show the old ones.
+// TestColumnsOfVersions reproduces kubernetes/kubernetes 65196 and 66538: the requested version
+// decides, and a change of the columns ends watches that show the old ones.
 func TestColumnsOfVersions(t *testing.T) {
 	const schema = `{"type":"object","properties":{"spec":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"string"}}}}}`
 	second := fmt.Sprintf(`,"additionalPrinterColumns":[{"name":"A","type":"string","jsonPath":".spec.a"}]},

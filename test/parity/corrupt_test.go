@@ -19,10 +19,10 @@ func broken() map[string]string {
 	return map[string]string{"broken": `{"broken`, "empty": ``, "kindless": `{"apiVersion":"lab.annex.test/v1"}`}
 }
 
-// TestUndecodableObject reproduces A21: a broken value in etcd fails reads of
-// its kind with an error that names the key, leaves other kinds alone, survives a
-// restart and can be removed. It asks a replica that it may restart, and the
-// host for the same; the aggregator would add nothing.
+// TestUndecodableObject reproduces kubernetes/kubernetes 69579: a broken value in etcd fails reads
+// of its kind with an error that names the key, leaves other kinds alone, survives a restart and
+// can be removed. It asks a replica that it may restart, and the host for the same; the aggregator
+// would add nothing.
 func TestUndecodableObject(t *testing.T) {
 	compareAt(t, []*target{suite.hostTarget, suite.pairTargets[0]}, func(s *session) {
 		s.install("cracks", definition("cracks", "Crack", `{"type":"object","x-kubernetes-preserve-unknown-fields":true}`, ""))
@@ -117,8 +117,8 @@ func (s *session) removeBroken() {
 	s.do("create again", http.MethodPost, s.of("cracks"), crack("broken")).want(http.StatusCreated)
 }
 
-// TestOddText reproduces A21: text of any alphabet is stored and selected as it
-// was sent, and bytes that are no text are treated alike.
+// TestOddText reproduces kubernetes/kubernetes 69579: text of any alphabet is stored and selected
+// as it was sent, and bytes that are no text are treated alike.
 func TestOddText(t *testing.T) {
 	texts := map[string]string{
 		"emoji":                 `"🛰️👩‍🚀"`,

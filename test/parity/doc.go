@@ -7,6 +7,9 @@
 // but for what differs between any two writes (UID, resource version, time).
 // Every test also states the right answer, so that a mistake of both is found.
 //
+// Where a comment names an issue, the test does what its reporters did. They are
+// public issues on GitHub, most of Kubernetes.
+//
 // Annex is asked twice: at its own address, and through the aggregator of
 // kube-apiserver for a copy of the kinds in a second group. All servers share one
 // cluster, so admission sees the same namespaces everywhere.

@@ -59,8 +59,8 @@ spec:
   size: 1
 `
 
-// TestDryRunWritesNothing reproduces A17: a dry run answers like the real
-// request and leaves no trace in etcd and in watches.
+// TestDryRunWritesNothing reproduces kubernetes/kubernetes 69449 and 71854: a dry run answers like
+// the real request and leaves no trace in etcd and in watches.
 func TestDryRunWritesNothing(t *testing.T) {
 	compare(t, func(s *session) {
 		path := s.gadgets() + "/g"
@@ -94,8 +94,8 @@ func TestDryRunWritesNothing(t *testing.T) {
 		s.kubectl("kubectl apply, dry", gadgetYAML, "apply", "--dry-run=server", "-f", "-")
 		s.kubectl("kubectl apply by the server, dry", gadgetYAML, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 		diff := s.kubectl("kubectl diff", gadgetYAML, "diff", "-f", "-")
-		if diff.ExitCode != 1 && !strings.Contains(diff.Stderr, "not found") {
-			s.t.Errorf("kubectl diff exits with %d: %s", diff.ExitCode, diff.Stderr)
+		if diff.ExitCode != 1 || !strings.Contains(diff.Stdout, "+  color: blue") {
+			s.t.Errorf("kubectl diff exits with %d, want 1 and the difference (it needs the program diff: install diffutils)\n%s%s", diff.ExitCode, diff.Stdout, diff.Stderr)
 		}
 		s.kubectl("kubectl delete, dry", "", "delete", "gadgets.lab.annex.test", "g", "--dry-run=server")
 
@@ -115,8 +115,8 @@ func items(r *response) []any {
 	return list
 }
 
-// TestDryRunInOpenAPI reproduces A17: kubectl sends a dry run only where OpenAPI
-// lists the parameter.
+// TestDryRunInOpenAPI reproduces kubernetes/kubernetes 69449 and 71854: kubectl sends a dry run
+// only where OpenAPI lists the parameter.
 func TestDryRunInOpenAPI(t *testing.T) {
 	compare(t, func(s *session) {
 		document := s.peek(http.MethodGet, "/openapi/v3/apis/lab.annex.test/v1").want(http.StatusOK).object()

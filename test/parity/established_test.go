@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestServedOnceEstablished reproduces A31: from the moment a CRD is established
-// nothing about its kind is 404, at whichever replica. Two replicas are told so
-// by --apiserver-count and wait before they call the CRD established.
+// TestServedOnceEstablished reproduces kubernetes/kubernetes 62725, 99199 and 125471: from the
+// moment a CRD is established nothing about its kind is 404, at whichever replica. Two replicas are
+// told so by --apiserver-count and wait before they call the CRD established.
 func TestServedOnceEstablished(t *testing.T) {
 	const rounds = 4
 	for name, targets := range map[string][]*target{

@@ -36,8 +36,8 @@ func (s *session) set(object *unstructured.Unstructured, value any, path ...stri
 	}
 }
 
-// TestGenerationFollowsSpec reproduces A11: the generation moves with the
-// desired state and with nothing else.
+// TestGenerationFollowsSpec reproduces kubernetes/kubernetes 58778, 63385 and 69059: the generation
+// moves with the desired state and with nothing else.
 func TestGenerationFollowsSpec(t *testing.T) {
 	compare(t, func(s *session) {
 		path := s.gadgets() + "/g"
@@ -84,8 +84,8 @@ func TestGenerationFollowsSpec(t *testing.T) {
 	})
 }
 
-// TestGenerationWithoutSubresources reproduces A11 for a kind without status:
-// every field outside metadata counts as desired state.
+// TestGenerationWithoutSubresources reproduces kubernetes/kubernetes 58778, 63385 and 69059 for a
+// kind without status: every field outside metadata counts as desired state.
 func TestGenerationWithoutSubresources(t *testing.T) {
 	compare(t, func(s *session) {
 		planets := fixturePath + "/planets"

@@ -17,8 +17,8 @@ import (
 	"github.com/kubeannex/annex/test/env"
 )
 
-// TestGeneratedNames reproduces A20: a base is cut to 58 characters and gets
-// five more.
+// TestGeneratedNames reproduces kubernetes/kubernetes 115489, 122887 and 130903: a base is cut to
+// 58 characters and gets five more.
 func TestGeneratedNames(t *testing.T) {
 	compare(t, func(s *session) {
 		generate := func(base string) string {
@@ -61,7 +61,7 @@ func TestGeneratedNames(t *testing.T) {
 	})
 }
 
-// TestOddNames reproduces A20: names are DNS subdomains of at most 253 characters.
+// TestOddNames demands that names are DNS subdomains of at most 253 characters.
 func TestOddNames(t *testing.T) {
 	valid := []string{"a", "a.b", "a-b", "0", "a.b.c", "1.2", strings.Repeat("n", 253), strings.Repeat("a.", 126) + "a"}
 	invalid := []string{
@@ -132,8 +132,7 @@ func (s *session) wantNames(name, path string, want ...string) {
 	}
 }
 
-// TestPrefixesDoNotLeak reproduces A20: a namespace or name that begins like
-// another is not part of it.
+// TestPrefixesDoNotLeak demands that a namespace or name that begins like another is not part of it.
 func TestPrefixesDoNotLeak(t *testing.T) {
 	// Extensions of the namespace that sort before and after the separator of keys.
 	extensions := []string{"1", "-x", "0"}

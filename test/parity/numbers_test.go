@@ -45,8 +45,8 @@ func (r *response) wantNumbers(body []byte) {
 	}
 }
 
-// TestNumbersKeepPrecision reproduces A15: every integer of 64 bits is exact
-// after every step.
+// TestNumbersKeepPrecision reproduces kubernetes/kubernetes 30213: every integer of 64 bits is
+// exact after every step.
 func TestNumbersKeepPrecision(t *testing.T) {
 	var fields []string
 	for _, number := range numbers {
@@ -95,7 +95,7 @@ func TestNumbersKeepPrecision(t *testing.T) {
 	})
 }
 
-// TestIntegersOfSchema reproduces A15 for a typed integer field.
+// TestIntegersOfSchema reproduces kubernetes/kubernetes 30213 for a typed integer field.
 func TestIntegersOfSchema(t *testing.T) {
 	compare(t, func(s *session) {
 		for _, size := range []string{"9223372036854775807", "-9223372036854775808", "9007199254740993", "1e2", "7.0"} {

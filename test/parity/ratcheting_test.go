@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOldObjectsStayEditable reproduces A14: after a schema is tightened, the
-// parts of an old object that nobody touches pass, new invalid values do not.
+// TestOldObjectsStayEditable reproduces kubernetes/kubernetes 94060 and 129503: after a schema is
+// tightened, the parts of an old object that nobody touches pass, new invalid values do not.
 func TestOldObjectsStayEditable(t *testing.T) {
 	const loose = `{"type":"object","properties":{
 		"spec":{"type":"object","properties":{"color":{"type":"string"},"size":{"type":"integer"},"note":{"type":"string","maxLength":50}}},

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestScale reproduces A16: the scale subresource keeps the caller's
+// TestScale reproduces kubernetes/kubernetes 80572: the scale subresource keeps the caller's
 // resource version and the optimistic lock of the object.
 func TestScale(t *testing.T) {
 	compare(t, func(s *session) {
@@ -64,7 +64,7 @@ func (s *session) replicas(scale *response, count int64) *unstructured.Unstructu
 	return object
 }
 
-// TestScaleWithoutVersionBesideWriters reproduces A16: without a resource
+// TestScaleWithoutVersionBesideWriters reproduces kubernetes/kubernetes 80572: without a resource
 // version the server tries again when others write the object meanwhile.
 func TestScaleWithoutVersionBesideWriters(t *testing.T) {
 	const writers = 12

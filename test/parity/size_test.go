@@ -19,9 +19,9 @@ func note(tenths int) string {
 	return `{"note":"` + strings.Repeat("n", tenths*mib/10) + `"}`
 }
 
-// TestObjectSizes reproduces A24: an object over the 3 MiB of a request is
-// refused with 413; one that fits but is over the 1.5 MiB of an etcd request is
-// refused by etcd, and as kube-apiserver does annex passes that on as 500.
+// TestObjectSizes reproduces kubernetes/kubernetes 74600: an object over the 3 MiB of a request is
+// refused with 413; one that fits but is over the 1.5 MiB of an etcd request is refused by etcd,
+// and as kube-apiserver does annex passes that on as 500.
 func TestObjectSizes(t *testing.T) {
 	sizes := map[int]int{10: http.StatusCreated, 14: http.StatusCreated, 16: http.StatusInternalServerError, 29: http.StatusInternalServerError, 32: http.StatusRequestEntityTooLarge}
 	compare(t, func(s *session) {
@@ -69,8 +69,8 @@ func (s *session) checkSize(got *response, want int) {
 	}
 }
 
-// TestManagedFieldsGiveWay reproduces A24: when an object fits only without its
-// managed fields, it is stored without them rather than refused.
+// TestManagedFieldsGiveWay reproduces kubernetes/kubernetes 74600: when an object fits only without
+// its managed fields, it is stored without them rather than refused.
 func TestManagedFieldsGiveWay(t *testing.T) {
 	// Long names: the managed fields are as large as the object.
 	long := strings.Repeat("x", 200)

@@ -48,6 +48,11 @@ func TestReadme(t *testing.T) {
 	}
 	demonstration := startRun(t, root)
 
+	t.Run("make run says where the kubectl is that it has built", func(t *testing.T) {
+		if want := exportPath(root); !strings.Contains(demonstration.output, want) {
+			t.Errorf("%q is not printed:\n%s", want, demonstration.output)
+		}
+	})
 	t.Run("make run prints what the README shows", func(t *testing.T) {
 		shown := transcripts(section(string(readme), alone))
 		if len(shown) < 5 {
@@ -93,11 +98,52 @@ func TestReadme(t *testing.T) {
 			}
 		}
 	})
+	t.Run("another make run leaves it alone", func(t *testing.T) {
+		demonstration.refusesAnother(t, demonstration.port, "address already in use")
+		demonstration.refusesAnother(t, env.FreePort(t), "in use by another annex-apiserver")
+	})
 	t.Run("Ctrl-C ends it well", func(t *testing.T) { demonstration.interrupt(t) })
 	t.Run("a second start reuses everything", func(t *testing.T) {
-		again := startRunIn(t, root, demonstration.dir)
+		again := startRunIn(t, root, demonstration.dir, "KUBECTL="+builtKubectl(root))
 		again.interrupt(t)
+		if strings.Contains(again.output, exportPath(root)) {
+			t.Error("make run tells to use a kubectl of its own although it was given one")
+		}
 	})
+}
+
+func builtKubectl(root string) string { return filepath.Join(root, "_output", "kubernetes", "kubectl") }
+
+// exportPath is the line that make run prints for those who have no kubectl.
+func exportPath(root string) string {
+	return "  export PATH=" + filepath.Dir(builtKubectl(root)) + ":$PATH\n"
+}
+
+// withoutKubectl is the PATH of a machine without kubectl: a folder that holds one is replaced by links to all else in it.
+func withoutKubectl(t *testing.T) string {
+	t.Helper()
+	var folders []string
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(folder, "kubectl")); err != nil {
+			folders = append(folders, folder)
+			continue
+		}
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		links := t.TempDir()
+		for _, entry := range entries {
+			if entry.Name() == "kubectl" {
+				continue
+			}
+			if err := os.Symlink(filepath.Join(folder, entry.Name()), filepath.Join(links, entry.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+		folders = append(folders, links)
+	}
+	return strings.Join(folders, string(filepath.ListSeparator))
 }
 
 // run is a running hack/run.sh.
@@ -105,6 +151,7 @@ type run struct {
 	cmd    *exec.Cmd
 	root   string
 	dir    string
+	port   int
 	output string
 	ended  chan error
 }
@@ -120,24 +167,21 @@ func startRun(t *testing.T, root string) *run {
 			t.Error(err)
 		}
 	})
-	return startRunIn(t, root, dir)
+	return startRunIn(t, root, dir, "KUBECTL=", "PATH="+withoutKubectl(t))
 }
 
 // startRunIn starts the script in a process group of its own, as a terminal
 // does, and returns when it serves.
-func startRunIn(t *testing.T, root, dir string) *run {
+func startRunIn(t *testing.T, root, dir string, environment ...string) *run {
 	t.Helper()
-	kubectl := filepath.Join(root, "_output", "kubernetes", "kubectl")
-	if _, err := os.Stat(kubectl); err != nil {
+	if _, err := os.Stat(builtKubectl(root)); err != nil {
 		t.Fatalf("kubectl is not built (run make kubernetes): %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(root, "_output", "bin", "annex-apiserver")); err != nil {
 		t.Fatalf("annex-apiserver is not built (run make build): %v", err)
 	}
-	r := &run{root: root, dir: dir, ended: make(chan error, 1)}
-	r.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), "hack/run.sh")
-	r.cmd.Dir = root
-	r.cmd.Env = append(os.Environ(), "KUBECTL="+kubectl, "ANNEX_RUN_DIR="+dir, fmt.Sprintf("ANNEX_RUN_PORT=%d", env.FreePort(t)))
+	r := &run{root: root, dir: dir, port: env.FreePort(t), ended: make(chan error, 1)}
+	r.cmd = r.command(context.WithoutCancel(t.Context()), r.port, environment...)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -166,6 +210,59 @@ func startRunIn(t *testing.T, root, dir string) *run {
 		r.ended <- r.cmd.Wait()
 	}()
 	return r
+}
+
+// command is the script on the directory of the run.
+func (r *run) command(ctx context.Context, port int, environment ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "hack/run.sh")
+	cmd.Dir = r.root
+	cmd.Env = append(append(os.Environ(), environment...), "ANNEX_RUN_DIR="+r.dir, fmt.Sprintf("ANNEX_RUN_PORT=%d", port))
+	return cmd
+}
+
+// refusesAnother starts the script once more on the directory of a running
+// server, and demands that it ends with the reason and touches nothing.
+func (r *run) refusesAnother(t *testing.T, port int, reason string) {
+	t.Helper()
+	files := func() []string {
+		entries, err := os.ReadDir(r.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+		return names
+	}
+	before, filesBefore := r.log(t), files()
+	output, err := r.command(t.Context(), port, "KUBECTL="+builtKubectl(r.root)).CombinedOutput()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != 1 {
+		t.Errorf("make run beside another ends with %v, want exit code 1", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "annex-apiserver: ") || !strings.Contains(last, reason) {
+		t.Errorf("make run beside another does not end with %q:\n%s", reason, output)
+	}
+	if strings.Contains(string(output), "$ kubectl") {
+		t.Errorf("the demonstration ran against the other server:\n%s", output)
+	}
+	if after := r.log(t); !strings.HasPrefix(after, before) || strings.Contains(after, reason) {
+		t.Errorf("the log of the running server was\n%s\nand is now\n%s", before, after)
+	}
+	if diff := cmp.Diff(filesBefore, files()); diff != "" {
+		t.Errorf("files in the directory (-before +after):\n%s", diff)
+	}
+}
+
+func (r *run) log(t *testing.T) string {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(r.dir, "annex-apiserver.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
 }
 
 func (r *run) waitServing(t *testing.T, lines <-chan string) {
@@ -216,11 +313,7 @@ func (r *run) interrupt(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("make run does not end")
 	}
-	log, err := os.ReadFile(filepath.Join(r.dir, "annex-apiserver.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(log), "Stopping embedded etcd") {
+	if log := r.log(t); !strings.Contains(log, "Stopping embedded etcd") {
 		t.Errorf("the server did not stop in order; its log ends with\n%s", log[max(0, len(log)-1000):])
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,8 +61,18 @@ func serverCommand(ctx context.Context, args ...string) (*exec.Cmd, *output) {
 	return cmd, output
 }
 
-// runRefused runs a server that must refuse to start and returns its last line.
+// runRefused runs a server that must refuse to start and returns the only line that it prints.
 func runRefused(t *testing.T, args ...string) string {
+	t.Helper()
+	lines := runFailed(t, args...)
+	if len(lines) != 1 {
+		t.Errorf("got %d lines, want one:\n%s", len(lines), strings.Join(lines, "\n"))
+	}
+	return lines[len(lines)-1]
+}
+
+// runFailed runs a server that must end by itself and returns what it prints, the reason last.
+func runFailed(t *testing.T, args ...string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), refusalTimeout)
 	defer cancel()
@@ -71,7 +82,9 @@ func runRefused(t *testing.T, args ...string) string {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("got %v, want exit code 1; output:\n%s", err, output)
 	}
-	lines := strings.Split(strings.TrimSpace(output.String()), "\n")
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(output.String()), "\n"), func(line string) bool {
+		return strings.HasSuffix(line, "Data race detection enabled") // said by test binaries only
+	})
 	last := lines[len(lines)-1]
 	if !strings.HasPrefix(last, "annex-apiserver: ") {
 		t.Errorf("last line is not the reason: %q", last)
@@ -81,5 +94,5 @@ func runRefused(t *testing.T, args ...string) string {
 			t.Errorf("output holds a stack trace:\n%s", output)
 		}
 	}
-	return last
+	return lines
 }

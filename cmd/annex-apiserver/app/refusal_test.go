@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/pkg/standalone"
 	"github.com/kubeannex/annex/test/env"
 )
 
@@ -36,15 +38,47 @@ func TestRefusesFlags(t *testing.T) {
 	}{
 		"unknown flag": {
 			args: []string{"--no-such-flag"},
-			want: []string{"unknown flag: --no-such-flag"},
+			want: []string{"unknown flag: --no-such-flag", "see annex-apiserver --help"},
 		},
 		"an argument": {
 			args: []string{"serve"},
-			want: []string{`unknown command "serve"`},
+			want: []string{`unknown command "serve"`, "see annex-apiserver --help"},
 		},
 		"a value of the wrong type": {
 			args: []string{"--secure-port=https"},
-			want: []string{"--secure-port", "https"},
+			want: []string{"--secure-port", "https", "see annex-apiserver --help"},
+		},
+		"a switch that is neither on nor off": {
+			args: []string{"--standalone=maybe"},
+			want: []string{`"maybe" for "--standalone"`, "see annex-apiserver --help"},
+		},
+		"an unknown format of the log": {
+			args: []string{"--standalone", "--logging-format=xml"},
+			want: []string{"xml", "correct --logging-format"},
+		},
+		"a serving certificate without its key": {
+			args: []string{"--standalone", "--tls-cert-file=x"},
+			want: []string{"--tls-cert-file needs --tls-private-key-file"},
+		},
+		"a serving key without its certificate": {
+			args: []string{"--standalone", "--tls-private-key-file=x"},
+			want: []string{"--tls-private-key-file needs --tls-cert-file"},
+		},
+		"a certificate for etcd without its key": {
+			args: []string{"--standalone", "--etcd-servers=https://127.0.0.1:1", "--etcd-certfile=x"},
+			want: []string{"--etcd-certfile and --etcd-keyfile belong together"},
+		},
+		"a quota of the embedded etcd beside external ones": {
+			args: []string{"--standalone", "--etcd-servers=http://127.0.0.1:1", "--embedded-etcd-quota-bytes=1"},
+			want: []string{"--embedded-etcd-quota-bytes and external --etcd-servers contradict", "drop one"},
+		},
+		"a limit of the embedded etcd beside external ones": {
+			args: []string{"--standalone", "--etcd-servers=http://127.0.0.1:1", "--embedded-etcd-max-request-bytes=1"},
+			want: []string{"--embedded-etcd-max-request-bytes and external --etcd-servers contradict", "drop one"},
+		},
+		"an override that names the embedded etcd": {
+			args: []string{"--standalone", "--etcd-servers-overrides=demo.kubeannex.io/podendpoints#embedded"},
+			want: []string{"--etcd-servers-overrides", "podendpoints.demo.kubeannex.io", "takes URLs"},
 		},
 		"alone and in a cluster": {
 			args: []string{"--standalone", "--kubeconfig=x"},
@@ -72,7 +106,7 @@ func TestRefusesFlags(t *testing.T) {
 		},
 		"an unknown feature": {
 			args: []string{"--standalone", "--feature-gates=NoSuchFeature=true"},
-			want: []string{"unrecognized feature gate: NoSuchFeature"},
+			want: []string{"unrecognized feature gate: NoSuchFeature", "correct --feature-gates"},
 		},
 		"alone, with admission that needs a cluster": {
 			args: []string{"--standalone", "--enable-admission-plugins=NamespaceLifecycle"},
@@ -142,6 +176,8 @@ func TestRefusesSurroundings(t *testing.T) {
 
 	tests := map[string]struct {
 		args []string
+		// logs is true where etcd or a cluster was asked before, which is logged.
+		logs bool
 		want []string
 	}{
 		"no cluster": {
@@ -169,7 +205,13 @@ func TestRefusesSurroundings(t *testing.T) {
 		},
 		"a full etcd": {
 			args: []string{"--standalone", "--etcd-servers=" + fullEtcd(t)},
+			logs: true,
 			want: []string{"is full", "alarm disarm"},
+		},
+		"a full embedded etcd, at the quota that it has reached": {
+			args: []string{"--standalone", "--root-dir=" + fullRoot(t), fmt.Sprintf("--embedded-etcd-quota-bytes=%d", fullQuota)},
+			logs: true,
+			want: []string{"the embedded etcd is full", "raise --embedded-etcd-quota-bytes"},
 		},
 		"a missing serving certificate": {
 			args: []string{"--standalone", "--tls-cert-file=" + filepath.Join(dir, "missing"), "--tls-private-key-file=" + goodKey},
@@ -213,6 +255,7 @@ func TestRefusesSurroundings(t *testing.T) {
 		},
 		"a cluster that does not answer": {
 			args: []string{"--kubeconfig=" + deadCluster(t, dir), "--etcd-servers=http://127.0.0.1:1"},
+			logs: true,
 			want: []string{"127.0.0.1:1", "check that the cluster of --authentication-kubeconfig answers"},
 		},
 		"an authority that is none": {
@@ -244,6 +287,11 @@ func TestRefusesSurroundings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			args := append([]string{"--root-dir=" + filepath.Join(t.TempDir(), "root"), "--secure-port=" + strconv.Itoa(env.FreePort(t))}, tc.args...)
+			if tc.logs {
+				lines := runFailed(t, args...)
+				assertContains(t, lines[len(lines)-1], tc.want)
+				return
+			}
 			assertContains(t, runRefused(t, args...), tc.want)
 		})
 	}
@@ -252,8 +300,6 @@ func TestRefusesSurroundings(t *testing.T) {
 func TestRefusesRootDirectoryWithoutDamage(t *testing.T) {
 	tests := map[string]struct {
 		damage func(t *testing.T, root string)
-		// within is the part that must stay as it is. The data of etcd is written to before credentials are looked at.
-		within string
 		want   []string
 	}{
 		"garbage in the database": {
@@ -262,12 +308,10 @@ func TestRefusesRootDirectoryWithoutDamage(t *testing.T) {
 		},
 		"garbage in the authority": {
 			damage: overwrite("certificates/ca.crt"),
-			within: "certificates",
 			want:   []string{"ca.crt", "restore"},
 		},
 		"garbage in the serving key": {
 			damage: overwrite("certificates/serving.key"),
-			within: "certificates",
 			want:   []string{"serving", "remove the file"},
 		},
 	}
@@ -277,10 +321,14 @@ func TestRefusesRootDirectoryWithoutDamage(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "root")
 			serveOnce(t, root)
 			tc.damage(t, root)
-			kept := filepath.Join(root, tc.within)
-			before := tree(t, kept)
+			kept := func() map[string]string {
+				files := tree(t, root)
+				delete(files, standalone.AdminKubeconfig) // written anew at every start, with the port
+				return files
+			}
+			before := kept()
 			assertContains(t, runRefused(t, "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(env.FreePort(t))), tc.want)
-			if diff := cmp.Diff(before, tree(t, kept)); diff != "" {
+			if diff := cmp.Diff(before, kept()); diff != "" {
 				t.Errorf("the refused directory changed (-before +after):\n%s", diff)
 			}
 		})
@@ -355,18 +403,38 @@ func listen(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
+// fullQuota is the quota that fullEtcd and fullRoot have reached.
+const fullQuota = 4 << 20
+
 // fullEtcd returns the endpoint of an etcd that has reached its quota.
 func fullEtcd(t *testing.T) string {
 	t.Helper()
-	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: t.TempDir(), QuotaBackendBytes: 1 << 20})
+	server := startFull(t, t.TempDir())
+	t.Cleanup(func() { closeFull(t, server) })
+	return server.Endpoints()[0]
+}
+
+// fullRoot returns the root directory of an embedded etcd that has reached its quota and was closed.
+func fullRoot(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	closeFull(t, startFull(t, root))
+	return root
+}
+
+func closeFull(t *testing.T, server *embedded.Server) {
+	t.Helper()
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func startFull(t *testing.T, root string) *embedded.Server {
+	t.Helper()
+	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: root, QuotaBackendBytes: fullQuota})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints()})
 	if err != nil {
 		t.Fatal(err)
@@ -374,11 +442,11 @@ func fullEtcd(t *testing.T) string {
 	defer client.Close() //nolint:errcheck // nothing is lost with it
 	for i := range 100 {
 		if _, err := client.Put(t.Context(), "/fill/"+strconv.Itoa(i), strings.Repeat("x", 256<<10)); err != nil {
-			return server.Endpoints()[0]
+			return server
 		}
 	}
 	t.Fatal("etcd took more than its quota")
-	return ""
+	return nil
 }
 
 // certificate writes a self-signed pair and returns its files.

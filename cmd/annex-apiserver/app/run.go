@@ -20,11 +20,13 @@ import (
 // Run starts the parts in the order in which they need each other and stops
 // them in the reverse order:
 //
-//	listener → embedded etcd → credentials → server
+//	listener → root directory → configuration and credentials → embedded etcd → server
 //
-// The embedded etcd has a life of its own: it is closed only when the server
-// has answered its last request.
+// What can be checked without etcd is checked before it: such a failure leaves
+// etcd's data alone. The embedded etcd has a life of its own: it is closed only
+// when the server has answered its last request.
 func Run(ctx context.Context, opts options.CompletedOptions) (err error) {
+	connections := routeConnectionLog()
 	instance, err := Start(ctx, opts)
 	if ctx.Err() != nil && err != nil {
 		klog.FromContext(ctx).Info("Stopped before the server was built", "reason", err)
@@ -33,6 +35,7 @@ func Run(ctx context.Context, opts options.CompletedOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	connections.show()
 	defer func() { err = utilerrors.NewAggregate([]error{err, instance.Close()}) }()
 	// The registry of the process serves /metrics.
 	if err := instance.Config.ExtraConfig.StorageMetrics.Register(legacyregistry.CustomRegister); err != nil {
@@ -53,8 +56,8 @@ type Instance struct {
 
 	// etcd is nil with external servers.
 	etcd *embedded.Server
-	// unlock gives the root directory free. It is nil where the embedded etcd does that, or nothing was locked.
-	unlock func() error
+	// lock makes the root directory the server's own. It is nil where nothing is kept there.
+	lock *embedded.RootLock
 }
 
 // Start assembles a server. The caller owns the instance and must Close it
@@ -70,16 +73,19 @@ func Start(ctx context.Context, opts options.CompletedOptions) (_ *Instance, err
 			err = utilerrors.NewAggregate([]error{err, instance.Close()})
 		}
 	}()
-	if instance.unlock, err = opts.LockRootDir(); err != nil {
-		return nil, err
-	}
-	if instance.etcd, err = opts.StartEmbeddedEtcd(ctx); err != nil {
+	if instance.lock, err = opts.LockRootDir(); err != nil {
 		return nil, err
 	}
 	if instance.Config, err = opts.Config(); err != nil {
 		return nil, err
 	}
+	if instance.etcd, err = opts.StartEmbeddedEtcd(ctx, instance.lock); err != nil {
+		return nil, err
+	}
 	if err := opts.CheckEtcd(ctx, instance.Config); err != nil {
+		return nil, err
+	}
+	if err := opts.ApplyStorage(instance.Config); err != nil {
 		return nil, err
 	}
 	if instance.Server, err = instance.Config.Complete().New(); err != nil {
@@ -109,19 +115,17 @@ func (i *Instance) Serve(ctx context.Context) error {
 	return err
 }
 
-// Close stops the embedded etcd, if there is one, waits until it has, and gives the root directory free.
+// Close stops the embedded etcd, if there is one, waits until it has, and gives
+// the root directory free, unless etcd may still write to it.
 func (i *Instance) Close() error {
-	if i.unlock != nil {
-		if err := i.unlock(); err != nil {
-			return fmt.Errorf("unlocking the root directory: %w", err)
+	if i.etcd != nil {
+		klog.Background().Info("Stopping embedded etcd")
+		if err := i.etcd.Close(); err != nil {
+			return fmt.Errorf("stopping embedded etcd: %w", err)
 		}
 	}
-	if i.etcd == nil {
-		return nil
-	}
-	klog.Background().Info("Stopping embedded etcd")
-	if err := i.etcd.Close(); err != nil {
-		return fmt.Errorf("stopping embedded etcd: %w", err)
+	if err := i.lock.Release(); err != nil {
+		return fmt.Errorf("unlocking the root directory: %w", err)
 	}
 	return nil
 }

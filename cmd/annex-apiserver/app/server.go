@@ -36,12 +36,12 @@ func NewServerCommand(ctx context.Context) *cobra.Command {
   annex-apiserver --standalone --root-dir=.annex
   kubectl --kubeconfig=.annex/admin.kubeconfig get customresourcedefinitions`,
 		Version:       version.Get().GitVersion,
-		Args:          cobra.NoArgs,
+		Args:          command.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := logsapi.ValidateAndApply(opts.Logs, nil); err != nil {
-				return fmt.Errorf("configuring logs: %w", err)
+				return fmt.Errorf("configuring logs: %w: correct --logging-format and the other logging flags", err)
 			}
 			if err := opts.ServerRun.ComponentGlobalsRegistry.Set(); err != nil {
 				return fmt.Errorf("setting features: %w: correct --feature-gates and --emulated-version", err)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -217,6 +218,27 @@ func TestReadyReportsRevisionFloor(t *testing.T) {
 	}
 	if !strings.Contains(body, "[+]etcd-revision-floor ok") {
 		t.Errorf("readiness does not report the revision floor:\n%s", body)
+	}
+}
+
+// TestFullOverride demands what docs/operations.md says: its floor is logged and so is its state, and all other
+// resources are served.
+func TestFullOverride(t *testing.T) {
+	t.Parallel()
+	override := fullEtcd(t)
+	server := startServer(t, filepath.Join(t.TempDir(), "root"), "--etcd-servers-overrides=demo.kubeannex.io/podendpoints#"+override)
+	defer stopServer(t, server)
+	log := server.Stdout.(*output).String()
+	for _, want := range [][]string{
+		{"Etcd revision floor is met", override},
+		{"An etcd of --etcd-servers-overrides cannot be used", override, "is full"},
+	} {
+		found := slices.ContainsFunc(strings.Split(log, "\n"), func(line string) bool {
+			return !slices.ContainsFunc(want, func(part string) bool { return !strings.Contains(line, part) })
+		})
+		if !found {
+			t.Errorf("no line of the log holds all of %q", want)
+		}
 	}
 }
 

@@ -31,12 +31,12 @@ func NewControllerCommand(ctx context.Context) *cobra.Command {
 		Use:           "annex-controller",
 		Long:          description,
 		Version:       version.Get().GitVersion,
-		Args:          cobra.NoArgs,
+		Args:          command.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := logsapi.ValidateAndApply(opts.Logs, nil); err != nil {
-				return fmt.Errorf("configuring logs: %w", err)
+				return fmt.Errorf("configuring logs: %w: correct --logging-format and the other logging flags", err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
 			completed, err := opts.Complete()

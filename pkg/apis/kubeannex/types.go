@@ -38,6 +38,7 @@ type AnnexedGroupSpec struct {
 	AllowProtectedGroup bool
 	HostCopies          HostCopiesPolicy
 	AllowNewUIDs        bool
+	DiscardStrayWrites  bool
 }
 
 // HostCopiesPolicy says what happens to the copies that the cluster keeps.

@@ -26,10 +26,11 @@ var _ client.Steps = (*Options)(nil)
 
 // Options are the flags and arguments.
 type Options struct {
-	Group        string
-	AllowNewUIDs bool
-	Output       output.Flag
-	Follow       follow.Flags
+	Group              string
+	AllowNewUIDs       bool
+	DiscardStrayWrites bool
+	Output             output.Flag
+	Follow             follow.Flags
 
 	factory client.Factory
 	genericiooptions.IOStreams
@@ -50,17 +51,26 @@ is undone instead, without a trace.
 The cluster can give an object its UID back only if it kept a copy. Objects that
 were created in annex, and all objects after a purge, get new UIDs; owner
 references to them are repaired. Such a release is refused without
---allow-new-uids, and annex goes on serving the group.`,
+--allow-new-uids, and annex goes on serving the group.
+
+A copy that somebody changed after the adoption had verified it is overwritten or
+deleted. Such changes are named by the condition StrayWrites and are not in annex:
+compare them, repeat in annex what is wanted, then release with
+--discard-stray-writes. Without it such a release is refused, too.`,
 		Example: `  # Move the group back and watch
   kubectl annex release argoproj.io --wait
 
   # The same, when objects were created in annex
-  kubectl annex release argoproj.io --allow-new-uids --wait`,
+  kubectl annex release argoproj.io --allow-new-uids --wait
+
+  # The same, when the changes that StrayWrites names have been looked at
+  kubectl annex release argoproj.io --discard-stray-writes --wait`,
 		Args:              client.OneGroup,
 		ValidArgsFunction: client.CompleteGroups(factory),
 		RunE:              client.RunE(o),
 	}
 	cmd.Flags().BoolVar(&o.AllowNewUIDs, "allow-new-uids", false, "Give new UIDs to objects that the cluster has no copy of.")
+	cmd.Flags().BoolVar(&o.DiscardStrayWrites, "discard-stray-writes", false, "Overwrite copies that were changed after they were verified. Look at these changes first.")
 	o.Follow.AddFlags(cmd, "the cluster serves the group")
 	o.Output.AddFlag(cmd)
 	return cmd
@@ -115,28 +125,44 @@ func (o *Options) Run(ctx context.Context) error {
 
 // refuse says no to what the controller would refuse later, and to a second release.
 func (o *Options) refuse(group *kubeannexv1alpha1.AnnexedGroup) error {
-	mayRenew := o.AllowNewUIDs || group.Spec.AllowNewUIDs
+	strays := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
+	allowed := o.allowed(group.Spec)
 	switch {
-	case meta.IsStatusConditionTrue(group.Status.Conditions, kubeannexv1alpha1.ConditionHostCopiesPurged) && !mayRenew:
+	case meta.IsStatusConditionTrue(group.Status.Conditions, kubeannexv1alpha1.ConditionHostCopiesPurged) && !allowed.AllowNewUIDs:
 		return fmt.Errorf("the cluster's copies of %s were purged, so all its objects would get new UIDs: add --allow-new-uids if they may", o.Group)
-	case group.DeletionTimestamp != nil && !o.Follow.Wait && (!o.AllowNewUIDs || group.Spec.AllowNewUIDs):
+	case strays != nil && strays.Status == metav1.ConditionTrue && !allowed.DiscardStrayWrites:
+		return fmt.Errorf("%s cannot be released: %s: add --discard-stray-writes once these changes have been looked at", o.Group, client.OneLine(strays.Message))
+	case group.DeletionTimestamp != nil && !o.Follow.Wait && o.permits(group):
 		return fmt.Errorf("%s is being released already (phase %s): add --wait to watch", o.Group, group.Status.Phase)
 	}
 	return nil
 }
 
-// begin allows new UIDs if that was asked for, and deletes the AnnexedGroup. It
-// returns the object as it was before it was deleted.
+// allowed is a spec with what the flags allow in addition.
+func (o *Options) allowed(spec kubeannexv1alpha1.AnnexedGroupSpec) kubeannexv1alpha1.AnnexedGroupSpec {
+	spec.AllowNewUIDs = spec.AllowNewUIDs || o.AllowNewUIDs
+	spec.DiscardStrayWrites = spec.DiscardStrayWrites || o.DiscardStrayWrites
+	return spec
+}
+
+// permits says that the spec of a group allows all that the flags do.
+func (o *Options) permits(group *kubeannexv1alpha1.AnnexedGroup) bool {
+	allowed := o.allowed(group.Spec)
+	return allowed.AllowNewUIDs == group.Spec.AllowNewUIDs && allowed.DiscardStrayWrites == group.Spec.DiscardStrayWrites
+}
+
+// begin allows what the flags allow, and deletes the AnnexedGroup. It returns the
+// object as it was before it was deleted.
 func (o *Options) begin(ctx context.Context, groups annexclient.Interface, group *kubeannexv1alpha1.AnnexedGroup) (*kubeannexv1alpha1.AnnexedGroup, error) {
 	annexedGroups := groups.KubeannexV1alpha1().AnnexedGroups()
 	uid := group.UID
-	if o.AllowNewUIDs && !group.Spec.AllowNewUIDs {
+	if !o.permits(group) {
 		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			fresh, err := annexedGroups.Get(ctx, o.Group, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
-			fresh.Spec.AllowNewUIDs = true
+			fresh.Spec = o.allowed(fresh.Spec)
 			group, err = annexedGroups.Update(ctx, fresh, metav1.UpdateOptions{FieldManager: "kubectl-annex"})
 			return err
 		})
@@ -168,10 +194,19 @@ func (o *Options) verdict(released *kubeannexv1alpha1.AnnexedGroup) follow.Verdi
 			return true, nil
 		}
 		progressing := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionProgressing)
-		if progressing != nil && progressing.Reason == kubeannexv1alpha1.ReasonNewUIDsNeeded && progressing.ObservedGeneration >= group.Generation {
-			return false, fmt.Errorf("%s is not released yet: %s (\"kubectl annex release %s --allow-new-uids\" sets it)", o.Group, client.OneLine(progressing.Message), o.Group)
+		if progressing == nil || progressing.ObservedGeneration < group.Generation {
+			return false, nil
 		}
-		return false, nil
+		var flag string
+		switch progressing.Reason {
+		case kubeannexv1alpha1.ReasonNewUIDsNeeded:
+			flag = "--allow-new-uids"
+		case kubeannexv1alpha1.ReasonStrayWrites:
+			flag = "--discard-stray-writes"
+		default:
+			return false, nil
+		}
+		return false, fmt.Errorf("%s is not released yet: %s (\"kubectl annex release %s %s\" sets it)", o.Group, client.OneLine(progressing.Message), o.Group, flag)
 	}
 }
 

@@ -133,6 +133,17 @@ func TestRelease(t *testing.T) {
 			args: []string{"release", "example.com", "--wait"}, groups: list(annexed()), answers: deletesLater,
 			states: list(needsNewUIDs().generation(2, 1), needsNewUIDs()),
 		},
+		"release with strays":           {args: []string{"release", "example.com", "--wait"}, groups: list(stray(annexed()))},
+		"release with strays discarded": {args: []string{"release", "example.com", "--discard-stray-writes"}, groups: list(stray(annexed()))},
+		"release allows both":           {args: []string{"release", "example.com", "--discard-stray-writes", "--allow-new-uids"}, groups: list(stray(purgedAlready(annexed())))},
+		"release twice, strays":         {args: []string{"release", "example.com"}, groups: list(stray(in(kubeannexv1alpha1.PhaseReleasing).deleting()))},
+		"release twice, discarding":     {args: []string{"release", "example.com", "--discard-stray-writes"}, groups: list(strayWritesInTheWay())},
+		"release twice, discarded":      {args: []string{"release", "example.com", "--discard-stray-writes"}, groups: list(discarding(strayWritesInTheWay()))},
+		"release discarding before":     {args: []string{"release", "example.com"}, groups: list(discarding(stray(annexed())))},
+		"release finds strays": {
+			args: []string{"release", "example.com", "--wait"}, groups: list(annexed()), answers: deletesLater,
+			states: list(strayWritesInTheWay().generation(2, 1), strayWritesInTheWay()),
+		},
 		"release unknown":          {args: []string{"release", "unknown.com"}},
 		"release without group":    {args: []string{"release"}},
 		"release odd format":       {args: []string{"release", "example.com", "-oname"}},
@@ -147,6 +158,16 @@ func TestRelease(t *testing.T) {
 func needsNewUIDs() builder {
 	return in(kubeannexv1alpha1.PhaseReleasing).deleting().condition(kubeannexv1alpha1.ConditionProgressing, metav1.ConditionFalse, kubeannexv1alpha1.ReasonNewUIDsNeeded,
 		"the cluster has no copy of 1 widgets (default/new): set spec.allowNewUIDs to release them with new UIDs, or delete them; annex serves the group until then")
+}
+
+func strayWritesInTheWay() builder {
+	return stray(in(kubeannexv1alpha1.PhaseReleasing).deleting()).condition(kubeannexv1alpha1.ConditionProgressing, metav1.ConditionFalse, kubeannexv1alpha1.ReasonStrayWrites,
+		"the cluster's copies of 1 widgets (default/one) changed after they were verified: compare them and set spec.discardStrayWrites; annex serves the group until then")
+}
+
+func discarding(b builder) builder {
+	b.Spec.DiscardStrayWrites = true
+	return b
 }
 
 func purgeRefused() builder {

@@ -29,6 +29,22 @@ func (r *Reconciler) abort(ctx context.Context, group *kubeannexv1alpha1.Annexed
 		return outcome{}, err
 	}
 	if mirrored {
+		resources, err := r.hostResources(ctx, group.Name)
+		if err != nil {
+			return outcome{}, err
+		}
+		served, err := r.servedByAnnex(ctx, group.Name, resources)
+		if err != nil {
+			return outcome{}, err
+		}
+		if served {
+			// There is nothing to undo: the way back is a release.
+			return r.resume(ctx, group, resources)
+		}
+		// Before the gate closes: clients may be working with it.
+		if err := r.mustNotRoute(ctx, group.Name); err != nil {
+			return outcome{}, err
+		}
 		if err := r.serve(ctx, group, kubeannexv1alpha1.ServingClosed); err != nil {
 			return outcome{}, err
 		}

@@ -27,6 +27,8 @@ const (
 	reasonWatching = "Watching"
 	reasonNone     = "None"
 	reasonFound    = "Found"
+
+	notVerified = "The cluster's own copies were verified by an earlier adoption, whether they have changed since is not known"
 )
 
 // annexed looks for stray writes, closes the private route after that, and then
@@ -54,10 +56,17 @@ func (r *Reconciler) watchStrays(ctx context.Context, group *kubeannexv1alpha1.A
 	if condition != nil && condition.Reason != reasonWatching {
 		return 0, true, nil
 	}
-	since := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionAnnexed).LastTransitionTime
+	since := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionAnnexed).LastTransitionTime.Time
+	if condition != nil && condition.LastTransitionTime.After(since) {
+		since = condition.LastTransitionTime.Time
+	}
 	left := since.Add(r.HostRequestTimeout + strayMargin).Sub(r.Clock.Now())
 	if condition != nil && left > 0 {
 		return left, false, nil
+	}
+	// After a change of a route the private one has to be opened again.
+	if err := r.touchDefinitions(ctx, group.Name); err != nil {
+		return 0, false, err
 	}
 	strays, err := r.strays(ctx, group)
 	if err != nil {
@@ -68,12 +77,30 @@ func (r *Reconciler) watchStrays(ctx context.Context, group *kubeannexv1alpha1.A
 		return left, false, nil
 	}
 	r.sessions.drop(group.Name)
+	if strays != "" {
+		return 0, true, nil // the private route is how they can be looked at
+	}
 	return 0, true, r.untouchDefinitions(ctx, group.Name)
+}
+
+// watchAgain lets the host's copies be looked at once more: clients reached them
+// while an APIService did not name annex.
+func (r *Reconciler) watchAgain(group *kubeannexv1alpha1.AnnexedGroup, services []string) {
+	if !meta.IsStatusConditionTrue(group.Status.Conditions, kubeannexv1alpha1.ConditionAnnexed) {
+		return
+	}
+	message := fmt.Sprintf("APIService %s did not name annex, clients reached the cluster's own copies meanwhile: they are looked at again", strings.Join(services, ", "))
+	r.Recorder.Eventf(group, nil, "Warning", "RouteRestored", "Route", "%s", message)
+	meta.RemoveStatusCondition(&group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
+	setCondition(group, kubeannexv1alpha1.ConditionStrayWrites, metav1.ConditionUnknown, reasonWatching, message)
 }
 
 // showStrays sets the condition. While it is not the last look the reason says so.
 func (r *Reconciler) showStrays(group *kubeannexv1alpha1.AnnexedGroup, strays string, again bool) {
 	status, reason, message := metav1.ConditionFalse, reasonNone, "The cluster's own copies stayed as they were verified"
+	if !slices.ContainsFunc(group.Status.Resources, func(s kubeannexv1alpha1.AnnexedResourceStatus) bool { return s.HostDigest != "" }) {
+		status, reason, message = metav1.ConditionUnknown, reasonUnsure, notVerified
+	}
 	if strays != "" {
 		status, reason = metav1.ConditionTrue, reasonFound
 		message = "The cluster's own copies changed after they were verified, these changes are not in annex, compare and repeat them: " + strays

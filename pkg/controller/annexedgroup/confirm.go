@@ -96,7 +96,11 @@ func (r *Reconciler) onEveryHost(ctx context.Context, ask func(context.Context, 
 
 // replicas asks every annex-apiserver what it knows of a group.
 func (r *Reconciler) replicas(ctx context.Context, group string) ([]kubeannexv1alpha1.ReplicaStatus, error) {
-	servers, err := r.Connections.AnnexEndpoints(ctx)
+	return replicaStatuses(ctx, group, r.Connections.AnnexEndpoints)
+}
+
+func replicaStatuses(ctx context.Context, group string, endpoints cluster.Endpoints) ([]kubeannexv1alpha1.ReplicaStatus, error) {
+	servers, err := endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +150,14 @@ func (r *Reconciler) serve(ctx context.Context, group *kubeannexv1alpha1.Annexed
 		statuses, err := r.replicas(ctx, group.Name)
 		if err != nil {
 			return err
+		}
+		if r.Connections.AnnexLeaving != nil && mode != kubeannexv1alpha1.ServingOpen {
+			// A replica that ends may have a write in hand. It answers that it has none, or is waited for.
+			leaving, err := replicaStatuses(ctx, group.Name, r.Connections.AnnexLeaving)
+			if err != nil {
+				return fmt.Errorf("waiting for a replica of annex that ends: %w", err)
+			}
+			statuses = append(statuses, leaving...)
 		}
 		for _, status := range statuses {
 			if status.Serving != mode {

@@ -172,6 +172,15 @@ func (r *Reconciler) takenOver(service *apiregistrationv1.APIService) *apiregist
 func (r *Reconciler) takeOver(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, resources []resource, begun bool) error {
 	r.sessions.flip.Lock()
 	defer r.sessions.flip.Unlock()
+	// They are read before the fence is looked at and changed as they were read: who changed one since decides.
+	var services []*apiregistrationv1.APIService
+	for _, gvr := range servedVersions(resources) {
+		service, err := r.apiService(ctx, gvr)
+		if err != nil {
+			return err
+		}
+		services = append(services, service)
+	}
 	if !begun {
 		// The age of the fence is looked at again while nobody else can lift it, and nobody shall after that.
 		if err := r.mayCutOver(ctx, group, resources); err != nil {
@@ -179,19 +188,15 @@ func (r *Reconciler) takeOver(ctx context.Context, group *kubeannexv1alpha1.Anne
 		}
 		r.sessions.lowered(group.Name)
 	}
-	for _, gvr := range servedVersions(resources) {
-		if err := r.takeOverVersion(ctx, gvr); err != nil {
+	for _, service := range services {
+		if err := r.takeOverVersion(ctx, service); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Reconciler) takeOverVersion(ctx context.Context, gvr schema.GroupVersionResource) error {
-	service, err := r.apiService(ctx, gvr)
-	if err != nil {
-		return err
-	}
+func (r *Reconciler) takeOverVersion(ctx context.Context, service *apiregistrationv1.APIService) error {
 	switch {
 	case r.isOurs(service) && service.Labels[automanagedLabel] == "":
 		return nil

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	"k8s.io/utils/ptr"
@@ -60,7 +59,7 @@ func TestTakeOverVersion(t *testing.T) {
 				AnnexService: apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: ptr.To[int32](443)},
 				AnnexCA:      []byte("authority"),
 			}}
-			err := r.takeOverVersion(t.Context(), schema.GroupVersionResource{Group: "lab.annex.test", Version: "v1", Resource: "gadgets"})
+			err := r.takeOverVersion(t.Context(), tc.stored)
 			if (err != nil) != tc.wantErr {
 				t.Fatalf("got %v, want an error: %t", err, tc.wantErr)
 			}

@@ -5,6 +5,7 @@ package annexedgroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,8 +17,12 @@ import (
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/controller/definitionguard"
+	"github.com/kubeannex/annex/pkg/controller/routeguard"
 	"github.com/kubeannex/annex/pkg/digest"
 )
+
+// reasonOrphaned is why annex does not have the cluster's definitions: it has more.
+const reasonOrphaned = "Orphaned"
 
 // followPause is when definitions are looked at again whose deletion takes time.
 const followPause = time.Second
@@ -28,8 +33,8 @@ func (r *Reconciler) registrar() *definitionguard.Registrar {
 	}
 }
 
-// guardDefinitions puts the guard over the definitions of all groups that need
-// it, by what is stored of them, and takes it away with the last.
+// guardDefinitions puts the guards over the definitions and APIServices of all
+// groups that need them, by what is stored of them, and takes them away with the last.
 func (r *Reconciler) guardDefinitions(ctx context.Context) error {
 	r.releases.guard.Lock()
 	defer r.releases.guard.Unlock()
@@ -46,6 +51,14 @@ func (r *Reconciler) guardDefinitions(ctx context.Context) error {
 	guard := &definitionguard.Guard{
 		Client: r.Connections.Host.Kube, Webhook: r.Connections.Webhook, Username: r.Connections.Username,
 	}
+	routes := &routeguard.Guard{Client: r.Connections.Host.Kube, Service: r.Connections.AnnexService, Username: r.Connections.Username}
+	if len(guarded) > 0 {
+		if err := routes.Ensure(ctx); err != nil {
+			return err
+		}
+	} else if err := routes.Remove(ctx); err != nil {
+		return err
+	}
 	return guard.Apply(ctx, guarded)
 }
 
@@ -54,6 +67,9 @@ func (r *Reconciler) guardDefinitions(ctx context.Context) error {
 // look again, zero when nothing is under way.
 func (r *Reconciler) followDefinitions(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (time.Duration, error) {
 	if err := r.guardDefinitions(ctx); err != nil {
+		return 0, err
+	}
+	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
 		return 0, err
 	}
 	if err := r.changeDefinitions(ctx, group.Name, held); err != nil {
@@ -82,14 +98,49 @@ func (r *Reconciler) followDefinitions(ctx context.Context, group *kubeannexv1al
 			return 0, err
 		}
 	}
-	if err := r.routeVersions(ctx, group.Name, definitions); err != nil {
-		return 0, err
-	}
 	orphans, err := r.orphans(ctx, group.Name, definitions)
 	if err != nil {
 		return 0, err
 	}
-	return showMirrored(group, leaving, orphans), nil
+	rerouted, err := r.routeVersions(ctx, group.Name, append(definitions, orphans...))
+	if err != nil {
+		return 0, err
+	}
+	if len(rerouted) > 0 {
+		r.watchAgain(group, rerouted)
+	}
+	if err := r.markServed(ctx, group.Name); err != nil {
+		return 0, err
+	}
+	return showMirrored(group, leaving, namesOf(orphans)), nil
+}
+
+func namesOf(definitions []apiextensionsv1.CustomResourceDefinition) []string {
+	var names []string
+	for i := range definitions {
+		names = append(names, definitions[i].Name)
+	}
+	return names
+}
+
+// markServed notes on annex's definitions that annex has served the group: what
+// it has of it is whole, which no copy is before its cut-over.
+func (r *Reconciler) markServed(ctx context.Context, group string) error {
+	mirrors, err := listDefinitions(ctx, r.Connections.Annex, group)
+	if err != nil {
+		return err
+	}
+	for i := range mirrors {
+		if !isMirror(&mirrors[i]) || mirrors[i].Annotations[servedAnnotation] != "" {
+			continue
+		}
+		mirrors[i].Annotations[servedAnnotation] = "true"
+		_, err := r.Connections.Annex.Definitions.ApiextensionsV1().CustomResourceDefinitions().Update(ctx, &mirrors[i], metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("marking definition %s in annex: %w", mirrors[i].Name, err)
+		}
+	}
+	return nil
 }
 
 func showMirrored(group *kubeannexv1alpha1.AnnexedGroup, leaving, orphans []string) time.Duration {
@@ -100,12 +151,34 @@ func showMirrored(group *kubeannexv1alpha1.AnnexedGroup, leaving, orphans []stri
 			"Definitions are being deleted, first in annex, where objects with finalizers wait for their controllers: %s", strings.Join(leaving, ", ")))
 		return followPause
 	case len(orphans) > 0:
-		setCondition(group, kind, metav1.ConditionFalse, "Orphaned", fmt.Sprintf(
+		setCondition(group, kind, metav1.ConditionFalse, reasonOrphaned, fmt.Sprintf(
 			"Annex has definitions that the cluster lost, and keeps their objects, create them again in the cluster or delete them in annex: %s", strings.Join(orphans, ", ")))
 	default:
 		setCondition(group, kind, metav1.ConditionTrue, "Mirrored", "Annex has the cluster's definitions")
 	}
 	return 0
+}
+
+// errRestored stops a controller that would route a group to data of the past.
+var errRestored = errors.New("nothing in the cluster says that annex serves the group, so one of the etcds was restored to before an adoption or release: see \"Disaster recovery\" of the operations page")
+
+// mustBeAnnexed looks for a trace of the adoption in the cluster: an APIService
+// that names annex, or the finalizer of a definition. A release leaves neither.
+func (r *Reconciler) mustBeAnnexed(ctx context.Context, group string) error {
+	definitions, err := listDefinitions(ctx, r.Connections.Host, group)
+	if err != nil || len(definitions) == 0 {
+		return err
+	}
+	for i := range definitions {
+		if slices.Contains(definitions[i].Finalizers, kubeannexv1alpha1.DefinitionFinalizer) {
+			return nil
+		}
+	}
+	owned, err := r.registrar().Owned(ctx, group)
+	if err == nil && len(owned) == 0 {
+		err = errRestored
+	}
+	return err
 }
 
 // held returns a definition with the finalizer that makes its deletion wait for annex.
@@ -123,15 +196,6 @@ func unheld(definition *apiextensionsv1.CustomResourceDefinition) (*apiextension
 	definition.Finalizers = slices.DeleteFunc(definition.Finalizers, func(f string) bool { return f == kubeannexv1alpha1.DefinitionFinalizer })
 	delete(definition.Annotations, releaseRevisionAnnotation)
 	return definition, nil
-}
-
-// released returns a definition as it was before the adoption.
-func released(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
-	definition, err := untouched(definition)
-	if err != nil {
-		return nil, err
-	}
-	return unheld(definition)
 }
 
 // followDefinition mirrors one definition. A version that was dropped from
@@ -220,8 +284,9 @@ func (r *Reconciler) forgetCopies(ctx context.Context, definition *apiextensions
 	return r.deleteCopies(ctx, res, func(context.Context, int) error { return nil })
 }
 
-// routeVersions makes the APIServices of all served versions annex's, and only those.
-func (r *Reconciler) routeVersions(ctx context.Context, group string, definitions []apiextensionsv1.CustomResourceDefinition) error {
+// routeVersions makes the APIServices of all served versions annex's, and only
+// those. It returns the names of those that somebody had changed.
+func (r *Reconciler) routeVersions(ctx context.Context, group string, definitions []apiextensionsv1.CustomResourceDefinition) (rerouted []string, err error) {
 	var seen digest.Set
 	for i := range definitions {
 		seen.Add(digest.OfBytes(fmt.Appendf(nil, "%s %d", definitions[i].UID, definitions[i].Generation)))
@@ -230,24 +295,28 @@ func (r *Reconciler) routeVersions(ctx context.Context, group string, definition
 	var served []string
 	for _, version := range servedVersions(resourcesOf(definitions)) {
 		served = append(served, version.Version)
-		if err := registrar.Keep(ctx, version.GroupVersion(), seen.String()); err != nil {
-			return err
+		changed, err := registrar.Keep(ctx, version.GroupVersion(), seen.String())
+		if err != nil {
+			return nil, err
+		}
+		if changed {
+			rerouted = append(rerouted, definitionguard.Name(version.GroupVersion()))
 		}
 	}
-	return registrar.Prune(ctx, group, served)
+	return rerouted, registrar.Prune(ctx, group, served)
 }
 
 // orphans are the mirrors in annex whose definition the cluster has no more.
-func (r *Reconciler) orphans(ctx context.Context, group string, definitions []apiextensionsv1.CustomResourceDefinition) ([]string, error) {
+func (r *Reconciler) orphans(ctx context.Context, group string, definitions []apiextensionsv1.CustomResourceDefinition) ([]apiextensionsv1.CustomResourceDefinition, error) {
 	mirrors, err := listDefinitions(ctx, r.Connections.Annex, group)
 	if err != nil {
 		return nil, err
 	}
-	var orphans []string
+	var orphans []apiextensionsv1.CustomResourceDefinition
 	for i := range mirrors {
 		known := slices.ContainsFunc(definitions, func(d apiextensionsv1.CustomResourceDefinition) bool { return d.Name == mirrors[i].Name })
 		if !known && isMirror(&mirrors[i]) && mirrors[i].DeletionTimestamp == nil {
-			orphans = append(orphans, mirrors[i].Name)
+			orphans = append(orphans, mirrors[i])
 		}
 	}
 	return orphans, nil

@@ -171,12 +171,19 @@ func (r *Reconciler) lower(ctx context.Context, group *kubeannexv1alpha1.Annexed
 		r.sessions.lowered(group.Name)
 		return nil
 	}
-	if err := r.fences().Lower(ctx, group.Name); err != nil {
+	s := r.sessions.get(group)
+	if s != nil && s.fence != nil && s.fence.UID != present.UID && group.Status.Phase != kubeannexv1alpha1.PhaseUnfencing {
+		// It belongs to a process that has taken over in the meantime. KeepFences lifts one that nobody takes care of.
+		r.sessions.lowered(group.Name)
+		s.fence = nil
+		return nil
+	}
+	if err := r.fences().Lower(ctx, present); err != nil {
 		return err
 	}
 	r.sessions.lowered(group.Name)
 	group.Status.FenceDuration = &metav1.Duration{Duration: max(r.Clock.Since(present.Since), 0).Round(time.Millisecond)}
-	if s := r.sessions.get(group); s != nil {
+	if s != nil {
 		s.fence = nil
 	}
 	return nil

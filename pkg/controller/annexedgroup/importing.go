@@ -108,7 +108,7 @@ func (i *importer) event(kind string, object []byte) {
 	i.objects++
 }
 
-// flush sends what has gathered. What annex stored of it must have the digest of what was sent.
+// flush sends what has gathered. What annex has taken of it must have the digest of what was sent.
 func (i *importer) flush(ctx context.Context) error {
 	if i.objects == 0 {
 		return nil
@@ -149,6 +149,9 @@ func answerOf(ctx context.Context, request *rest.Request, into any) error {
 
 // dropImported deletes annex's data of a group, of all resources.
 func (r *Reconciler) dropImported(ctx context.Context, group string) error {
+	if err := r.mustNotRoute(ctx, group); err != nil {
+		return err
+	}
 	err := r.Connections.Annex.Groups.KubeannexV1alpha1().RESTClient().Delete().Resource("annexedgroups").Name(group).
 		SubResource(kubeannexv1alpha1.ImportSubresource).SetHeader("Accept", "application/json").Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -69,7 +69,7 @@ func (r *Reconciler) liftOrphan(ctx context.Context, f fence.Fence) error {
 		return err
 	}
 	klog.FromContext(ctx).Info("Lifting a fence that holds writes back without a move going on", "group", f.Group, "since", f.Since)
-	if err := r.fences().Lower(ctx, f.Group); err != nil {
+	if err := r.fences().Lower(ctx, &f); err != nil {
 		return err
 	}
 	r.sessions.lowered(f.Group)

@@ -5,6 +5,7 @@ package annexedgroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -24,10 +25,7 @@ func (r *Reconciler) mirror(ctx context.Context, group *kubeannexv1alpha1.Annexe
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingClosed); err != nil {
 		return outcome{}, err
 	}
-	if err := r.guardDefinitions(ctx); err != nil {
-		return outcome{}, err
-	}
-	// It has to be known to every kube-apiserver long before the cut-over.
+	// The guard has to be known to every kube-apiserver long before the cut-over.
 	if err := r.guardDefinitions(ctx); err != nil {
 		return outcome{}, err
 	}
@@ -79,6 +77,19 @@ func (r *Reconciler) clearAnnex(ctx context.Context, group string) (outcome, err
 	return again(clearPause), nil
 }
 
+// errRouted keeps data that clients may be working with.
+var errRouted = errors.New("annex's data of it may be the only present one and is not dropped: see \"Disaster recovery\" of the operations page")
+
+// mustNotRoute fails while requests for the group go to annex. Everything that
+// drops data of annex looks here first, whatever the status says.
+func (r *Reconciler) mustNotRoute(ctx context.Context, group string) error {
+	owned, err := r.registrar().Owned(ctx, group)
+	if err != nil || len(owned) == 0 {
+		return err
+	}
+	return fmt.Errorf("APIService %s routes the group to annex: %w", owned[0].Name, errRouted)
+}
+
 // removeMirrors deletes the definitions of a group in annex that are not among
 // those to keep. It returns nil when they are on their way out, too.
 func (r *Reconciler) removeMirrors(ctx context.Context, group string, keep []apiextensionsv1.CustomResourceDefinition) error {
@@ -90,6 +101,9 @@ func (r *Reconciler) removeMirrors(ctx context.Context, group string, keep []api
 		kept := slices.ContainsFunc(keep, func(d apiextensionsv1.CustomResourceDefinition) bool { return d.Name == present[i].Name })
 		if kept || !isMirror(&present[i]) {
 			continue
+		}
+		if err := r.mustNotRoute(ctx, group); err != nil {
+			return err
 		}
 		err := r.Connections.Annex.Definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, present[i].Name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -17,9 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/klog/v2"
 
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup/hostcopy"
 	"github.com/kubeannex/annex/pkg/controller/ownerhold"
@@ -73,12 +71,9 @@ func resourcesWith(dependents []dependent) []schema.GroupResource {
 // group itself, and returns what names one of the owners by its old UID.
 func (r *Reconciler) findDependents(ctx context.Context, group string, owners hostcopy.Owners) ([]dependent, error) {
 	lists, err := r.Connections.Host.Kube.Discovery().ServerPreferredResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return nil, fmt.Errorf("discovering the cluster's resources: %w", err)
-	}
 	if err != nil {
-		// The garbage collector does not see these resources either.
-		klog.FromContext(ctx).Error(err, "Looking for dependents of released objects without the groups that do not answer", "group", group)
+		// Dependents that are not found now would be deleted when their group answers again.
+		return nil, fmt.Errorf("discovering the cluster's resources, among which dependents of objects with new UIDs have to be looked for: %w: mend the groups that do not answer or delete their APIServices", err)
 	}
 	var resources []schema.GroupVersionResource
 	for _, list := range lists {

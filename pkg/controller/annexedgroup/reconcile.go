@@ -37,6 +37,7 @@ type Reconciler struct {
 
 	sessions sessions
 	releases releases
+	known    knownStatuses
 }
 
 // outcome is what a step leaves behind.
@@ -93,11 +94,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsNotFound(err) {
 		r.sessions.drop(request.Name)
 		r.releases.drop(request.Name)
+		r.known.drop(request.Name)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading the AnnexedGroup: %w", err)
 	}
+	r.known.set(stored)
 	group := stored.DeepCopy()
 	step, known := r.steps()[direction(group)]
 	if !known {
@@ -116,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, fmt.Errorf("writing the status: %w", err)
 		}
 	}
-	if errors.Is(stepErr, errNewUIDs) {
+	if errors.Is(stepErr, errNewUIDs) || errors.Is(stepErr, errStrayWrites) {
 		return reconcile.Result{RequeueAfter: refusalPause}, nil
 	}
 	if stepErr != nil {

@@ -4,9 +4,12 @@
 package annexedgroup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup/hostcopy"
@@ -26,6 +30,11 @@ import (
 // stays away for longer than this must list again by itself.
 const releasedPause = 3 * time.Second
 
+// absentPause is the same when a kube-apiserver did not answer meanwhile. An
+// informer of client-go tries to connect again with pauses that grow to this
+// (client-go/tools/cache/reflector.go).
+const absentPause = 30 * time.Second
+
 // releaseCutOver routes the group back to the cluster. From the moment that annex
 // says 410 it goes forward only, whatever dies. The order is:
 //
@@ -33,17 +42,26 @@ const releasedPause = 3 * time.Second
 //	annex ends watches with 410, answers nothing    (ServingReleased)
 //	definitions with a conversion as they were      it must work before anybody reads
 //	APIServices back, every kube-apiserver serves   the cluster answers
-//	ownerReferences repaired, garbage collector on  not before the new UIDs can be seen
 //	all other definitions as they were              writers need not wait for it: it can take seconds for each
+//	ownerReferences repaired, garbage collector on  not before the new UIDs can be seen
+//	definitions may be deleted                      nothing of the release is left in the cluster
 func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
 	resources, err := r.hostResources(ctx, group.Name)
 	if err != nil {
 		return outcome{}, err
 	}
-	if group.Status.Serving != kubeannexv1alpha1.ServingReleased {
+	switch group.Status.Serving {
+	case kubeannexv1alpha1.ServingReleased:
+	case kubeannexv1alpha1.ServingReadOnly:
 		if err := r.prepareOwners(ctx, group, resources); err != nil {
 			return r.releaseBack(ctx, group, err)
 		}
+		// From here on all of them are waited for.
+		if err := r.everybodyAnswers(ctx, group.Name); err != nil {
+			return r.releaseBack(ctx, group, err)
+		}
+	default:
+		return r.releaseBack(ctx, group, nil)
 	}
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingReleased); err != nil {
 		return outcome{}, err
@@ -52,7 +70,7 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 	if err := r.returnConversions(ctx, group.Name); err != nil {
 		return outcome{}, err
 	}
-	if err := r.returnVersions(ctx, group.Name, since); err != nil {
+	if err := r.returnVersions(ctx, group.Name, resources, since); err != nil {
 		return outcome{}, err
 	}
 	if err := r.confirmReturned(ctx, group.Name, resources); err != nil {
@@ -61,13 +79,17 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 	setCondition(group, kubeannexv1alpha1.ConditionAnnexed, metav1.ConditionFalse, "Released", "The cluster serves the group again")
 	if s := r.releases.get(group); s != nil && !s.fenced.IsZero() {
 		duration := r.Clock.Since(s.fenced).Round(time.Millisecond)
+		s.fenced = time.Time{}
 		group.Status.FenceDuration = &metav1.Duration{Duration: duration}
 		r.Recorder.Eventf(group, nil, "Normal", "Released", "Release", "The cluster serves the group again, writes waited %s", duration)
+	}
+	if err := r.untouchDefinitions(ctx, group.Name); err != nil {
+		return outcome{}, err
 	}
 	if err := r.restoreOwners(ctx, group.Name, resources); err != nil {
 		return outcome{}, err
 	}
-	if err := r.changeDefinitions(ctx, group.Name, released); err != nil {
+	if err := r.changeDefinitions(ctx, group.Name, unheld); err != nil {
 		return outcome{}, err
 	}
 	return next(kubeannexv1alpha1.PhaseReleaseUnfencing), nil
@@ -143,16 +165,21 @@ func (r *Reconciler) restoreOwners(ctx context.Context, group string, resources 
 	return r.deleteOwners(ctx, group)
 }
 
-// returnVersions gives the APIServices back, not before clients of annex had
-// time to be told to list again.
-func (r *Reconciler) returnVersions(ctx context.Context, group string, released time.Time) error {
+// returnVersions gives the APIServices back, not before clients of every
+// kube-apiserver had time to be told by annex to list again.
+func (r *Reconciler) returnVersions(ctx context.Context, group string, resources []resource, since time.Time) error {
 	registrar := r.registrar()
 	owned, err := registrar.Owned(ctx, group)
 	if err != nil || len(owned) == 0 {
 		return err
 	}
-	r.pause(ctx, releasedPause-r.Clock.Since(released))
-	if err := ctx.Err(); err != nil {
+	var routed []schema.GroupVersionResource
+	for _, gvr := range servedVersions(resources) {
+		if slices.ContainsFunc(owned, func(s apiregistrationv1.APIService) bool { return s.Spec.Version == gvr.Version }) {
+			routed = append(routed, gvr)
+		}
+	}
+	if err := r.tellEverybody(ctx, routed, since); err != nil {
 		return err
 	}
 	for i := range owned {
@@ -162,6 +189,37 @@ func (r *Reconciler) returnVersions(ctx context.Context, group string, released 
 		}
 	}
 	return nil
+}
+
+// tellEverybody returns when every kube-apiserver has passed on annex's refusals
+// for releasedPause, and for absentPause after the last time that one did not:
+// its clients may come back as late as that.
+func (r *Reconciler) tellEverybody(ctx context.Context, routed []schema.GroupVersionResource, since time.Time) error {
+	end, giveUp := since.Add(releasedPause), r.Clock.Now().Add(absentPause+confirmTimeout)
+	for {
+		err := r.onEveryHost(ctx, func(ctx context.Context, server hostEndpoint) error {
+			for _, gvr := range routed {
+				if _, err := promptRevision(ctx, server, gvr); !apierrors.IsTooManyRequests(err) {
+					return fmt.Errorf("asking for %s at version %s: it does not pass on that annex has released it: %w",
+						gvr.Resource, gvr.Version, cmp.Or(err, errors.New("it answers")))
+				}
+			}
+			return nil
+		})
+		now := r.Clock.Now()
+		switch {
+		case err != nil && now.After(giveUp):
+			return err
+		case err != nil:
+			end = now.Add(absentPause)
+		case !now.Before(end):
+			return nil
+		}
+		r.pause(ctx, min(max(end.Sub(now), shortestPause), longestPause))
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
 }
 
 // confirmReturned waits until every kube-apiserver answers every version itself:

@@ -12,7 +12,7 @@ import (
 // releaseVerify compares both sides, writes held back. After it the release goes forward only.
 func (r *Reconciler) releaseVerify(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
 	s := r.releases.get(group)
-	if s == nil || s.fenced.IsZero() {
+	if s == nil || s.fenced.IsZero() || group.Status.Serving != kubeannexv1alpha1.ServingReadOnly {
 		return r.releaseBack(ctx, group, nil)
 	}
 	err := r.verifyCopies(ctx, group, s)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
@@ -23,11 +24,7 @@ func (r *Reconciler) release(ctx context.Context, group *kubeannexv1alpha1.Annex
 		return outcome{}, err
 	}
 	setCondition(group, kubeannexv1alpha1.ConditionAnnexed, metav1.ConditionTrue, "Releasing", "Annex serves the group until it is released")
-	// A write of before the adoption may be late: what the release overwrites is looked at first.
-	if wait, done, err := r.watchStrays(ctx, group); err != nil || !done {
-		return again(wait), err
-	}
-	if wait, err := r.followDefinitions(ctx, group); err != nil || wait > 0 {
+	if wait, done, err := r.mayRelease(ctx, group); err != nil || !done {
 		return again(wait), err
 	}
 	s, err := r.releaseSession(ctx, group)
@@ -66,6 +63,28 @@ func (r *Reconciler) release(ctx context.Context, group *kubeannexv1alpha1.Annex
 		}
 	}
 	return next(kubeannexv1alpha1.PhaseReleaseFencing), nil
+}
+
+// mayRelease looks at what a release would lose. It returns when to look again,
+// or that everything was looked at; what speaks against the release is an error.
+func (r *Reconciler) mayRelease(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (wait time.Duration, done bool, err error) {
+	if wait, err := r.followDefinitions(ctx, group); err != nil || wait > 0 {
+		return wait, false, err
+	}
+	if mirrored := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionMirrored); mirrored != nil && mirrored.Reason == reasonOrphaned {
+		// The release would drop their objects, which have no place in the cluster.
+		return 0, false, fmt.Errorf("the group cannot be released whole: %s", mirrored.Message)
+	}
+	// A write of before the adoption may be late, or have come while a route was taken away:
+	// what the release overwrites is looked at first.
+	if wait, done, err := r.watchStrays(ctx, group); err != nil || !done {
+		return wait, false, err
+	}
+	if found := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites); found != nil &&
+		found.Status == metav1.ConditionTrue && !group.Spec.DiscardStrayWrites {
+		return 0, false, fmt.Errorf("%s: %w", found.Message, errStrayWrites)
+	}
+	return 0, true, nil
 }
 
 // releaseSession opens the private route and reads the host's copies, unless this process did.
@@ -109,6 +128,9 @@ func (r *Reconciler) releaseSession(ctx context.Context, group *kubeannexv1alpha
 	}
 	return s, nil
 }
+
+// errStrayWrites refuses a release: it would overwrite or delete what nobody has looked at.
+var errStrayWrites = errors.New("set spec.discardStrayWrites to release the group without them, annex serves it until then")
 
 // errNewUIDs refuses a release.
 var errNewUIDs = errors.New("set spec.allowNewUIDs to release them with new UIDs, or delete them, annex serves the group until then")
@@ -157,8 +179,10 @@ func newUIDRefusal(refusals []string) error {
 	return fmt.Errorf("the cluster has no copy of %s: %w", strings.Join(refusals, ", "), errNewUIDs)
 }
 
-// releaseBack gives writers way again and takes the release up later.
+// releaseBack gives writers way again and takes the release up later. The phase is
+// stored together with the mode: what was compared holds no more once writes pass.
 func (r *Reconciler) releaseBack(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, cause error) (outcome, error) {
+	group.Status.Phase = kubeannexv1alpha1.PhaseReleasing
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingOpen); err != nil {
 		return outcome{}, errors.Join(cause, err)
 	}

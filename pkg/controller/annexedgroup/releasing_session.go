@@ -169,13 +169,17 @@ func (c *releaseCopies) copyOf(key string) (copied, bool) {
 
 // usable says that a copy can become that of an object: it has its UID, or the
 // release made it. The API gave that one a UID of its own. A copy of an earlier
-// object of the same name is never used: that one's UID is known as deleted.
+// object of the same name is never used: that one's UID is known as deleted. Nor
+// is one that is being deleted while its object is not: that cannot be undone.
 func (c *releaseCopies) usable(found copied, uid types.UID, deleting bool) bool {
+	if found.deleting && !deleting {
+		return false
+	}
 	if found.uid == uid {
 		return true
 	}
 	revision, err := strconv.ParseUint(found.version, 10, 64)
-	return err == nil && c.since > 0 && revision > c.since && (deleting || !found.deleting)
+	return err == nil && c.since > 0 && revision > c.since
 }
 
 // settle notes that the copy of an object is what it has to be.

@@ -67,6 +67,8 @@ func TestCopyIsUsable(t *testing.T) {
 		"half deleted by the release":         {copied: copied{uid: "b", version: "101", deleting: true}},
 		"made by the release, being deleted":  {copied: copied{uid: "b", version: "101", deleting: true}, deleting: true, want: true},
 		"written at the very revision before": {copied: copied{uid: "b", version: "100"}},
+		"half deleted by somebody":            {copied: copied{uid: "a", version: "90", deleting: true}},
+		"being deleted on both sides":         {copied: copied{uid: "a", version: "90", deleting: true}, deleting: true, want: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,12 +26,43 @@ const reportInterval = time.Second
 // errTurnBack ends a step early: the group is being deleted and has not been moved yet.
 var errTurnBack = errors.New("the AnnexedGroup is being deleted: the adoption is undone")
 
-// writeStatus stores the status in the middle of a step.
+// errNotAlone ends a step of a process that is no longer the one that moves the
+// group: a leader that was paused, and replaced, for longer than its lease.
+var errNotAlone = errors.New("another process has written the status: see that one controller leads")
+
+// knownStatuses are the statuses as this process has last read or written them.
+type knownStatuses struct {
+	mu     sync.Mutex
+	byName map[string]kubeannexv1alpha1.AnnexedGroupStatus
+}
+
+func (k *knownStatuses) set(group *kubeannexv1alpha1.AnnexedGroup) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.byName == nil {
+		k.byName = map[string]kubeannexv1alpha1.AnnexedGroupStatus{}
+	}
+	k.byName[group.Name] = *group.Status.DeepCopy()
+}
+
+func (k *knownStatuses) is(group *kubeannexv1alpha1.AnnexedGroup) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return apiequality.Semantic.DeepEqual(k.byName[group.Name], group.Status)
+}
+
+func (k *knownStatuses) drop(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.byName, name)
+}
+
+// writeStatus stores the status in the middle of a step. It fails when another
+// process has written it since.
 func (r *Reconciler) writeStatus(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) error {
 	groups := r.Connections.Annex.Groups.KubeannexV1alpha1().AnnexedGroups()
 	written, err := groups.UpdateStatus(ctx, group, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
-		// Only this process writes the status, so somebody changed the rest.
 		var fresh *kubeannexv1alpha1.AnnexedGroup
 		if fresh, err = groups.Get(ctx, group.Name, metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("reading the AnnexedGroup again: %w", err)
@@ -37,12 +70,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, group *kubeannexv1alpha1.A
 		if fresh.UID != group.UID || group.DeletionTimestamp == nil && fresh.DeletionTimestamp != nil && turnsBack(group.Status.Phase) {
 			return errTurnBack
 		}
+		if !r.known.is(fresh) {
+			return errNotAlone
+		}
+		// Somebody changed the rest.
 		fresh.Status = group.Status
 		written, err = groups.UpdateStatus(ctx, fresh, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
+	r.known.set(written)
 	group.ObjectMeta = written.ObjectMeta
 	return nil
 }
@@ -79,6 +117,8 @@ func (r *Reconciler) setProgressing(group *kubeannexv1alpha1.AnnexedGroup, err e
 	case errors.Is(err, errTurnBack):
 	case errors.Is(err, errNewUIDs):
 		setCondition(group, kind, metav1.ConditionFalse, kubeannexv1alpha1.ReasonNewUIDsNeeded, oneLine(err))
+	case errors.Is(err, errStrayWrites):
+		setCondition(group, kind, metav1.ConditionFalse, kubeannexv1alpha1.ReasonStrayWrites, oneLine(err))
 	case err != nil:
 		setCondition(group, kind, metav1.ConditionFalse, "HeldUp", oneLine(err))
 	case phase == kubeannexv1alpha1.PhasePreflight && meta.IsStatusConditionFalse(group.Status.Conditions, kubeannexv1alpha1.ConditionPreflightPassed):

@@ -25,6 +25,8 @@ const (
 	conversionAnnotation = "kubeannex.io/conversion"
 	// mirrorAnnotation marks a definition in annex as the copy of one of the host. Its value is that one's UID.
 	mirrorAnnotation = "kubeannex.io/mirror-of"
+	// servedAnnotation marks a definition in annex whose group annex has served.
+	servedAnnotation = "kubeannex.io/served"
 )
 
 // touched returns a definition of the host with the private version, a
@@ -127,6 +129,9 @@ func (r *Reconciler) mirrorDefinition(ctx context.Context, definition *apiextens
 		_, err = definitions.Create(ctx, wanted, metav1.CreateOptions{})
 	} else if err == nil {
 		updated := stored.DeepCopy()
+		if mark := stored.Annotations[servedAnnotation]; mark != "" {
+			wanted.Annotations[servedAnnotation] = mark
+		}
 		updated.Labels, updated.Annotations, updated.Spec = wanted.Labels, wanted.Annotations, wanted.Spec
 		if apiequality.Semantic.DeepEqual(stored, updated) {
 			return nil

@@ -88,6 +88,8 @@ type Connections struct {
 	Annex *Server
 	// AnnexEndpoints are all its replicas.
 	AnnexEndpoints Endpoints
+	// AnnexLeaving are replicas that end. Nil when they cannot be known.
+	AnnexLeaving Endpoints
 
 	// AnnexService is what APIServices of adopted groups name, AnnexCA the
 	// authority (PEM) of annex's serving certificate.

@@ -76,13 +76,11 @@ func Fixed(pool *Pool, addresses []string) Endpoints {
 // of the host each time. None at all is an error.
 func Sliced(pool *Pool, client kubernetes.Interface, namespace, service string) Endpoints {
 	return func(ctx context.Context) ([]*Server, error) {
-		slicesOfService, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: discoveryv1.LabelServiceName + "=" + service,
-		})
+		slicesOfService, err := slicesOf(ctx, client, namespace, service)
 		if err != nil {
-			return nil, fmt.Errorf("reading the EndpointSlices of service %s/%s: %w", namespace, service, err)
+			return nil, err
 		}
-		addresses := Addresses(slicesOfService.Items)
+		addresses := Addresses(slicesOfService, ready)
 		if len(addresses) == 0 {
 			return nil, fmt.Errorf("service %s/%s has no ready endpoint: start its pods, or name the addresses by --host-endpoints and --annex-endpoints", namespace, service)
 		}
@@ -90,17 +88,49 @@ func Sliced(pool *Pool, client kubernetes.Interface, namespace, service string) 
 	}
 }
 
-// Addresses returns the URL of every endpoint that is not known to be unready,
-// sorted, each once.
-func Addresses(endpointSlices []discoveryv1.EndpointSlice) []string {
+// Leaving returns the endpoints of a Service of the host that are terminating:
+// they may take no new connections and still be at work on requests.
+func Leaving(pool *Pool, client kubernetes.Interface, namespace, service string) Endpoints {
+	return func(ctx context.Context) ([]*Server, error) {
+		slicesOfService, err := slicesOf(ctx, client, namespace, service)
+		if err != nil {
+			return nil, err
+		}
+		return pool.all(Addresses(slicesOfService, leaving))
+	}
+}
+
+func slicesOf(ctx context.Context, client kubernetes.Interface, namespace, service string) ([]discoveryv1.EndpointSlice, error) {
+	list, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + service,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the EndpointSlices of service %s/%s: %w", namespace, service, err)
+	}
+	return list.Items, nil
+}
+
+// ready says that an endpoint is not known to be unready.
+func ready(endpoint *discoveryv1.Endpoint) bool {
+	return endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
+}
+
+// leaving says that an endpoint is terminating and gets no new requests.
+func leaving(endpoint *discoveryv1.Endpoint) bool {
+	return !ready(endpoint) && endpoint.Conditions.Terminating != nil && *endpoint.Conditions.Terminating
+}
+
+// Addresses returns the URL of every endpoint that is wanted, sorted, each once.
+func Addresses(endpointSlices []discoveryv1.EndpointSlice, wanted func(*discoveryv1.Endpoint) bool) []string {
 	var addresses []string
 	for i := range endpointSlices {
 		port, ok := httpsPort(endpointSlices[i].Ports)
 		if !ok {
 			continue
 		}
-		for _, endpoint := range endpointSlices[i].Endpoints {
-			if endpoint.Conditions.Ready != nil && !*endpoint.Conditions.Ready {
+		for j := range endpointSlices[i].Endpoints {
+			endpoint := &endpointSlices[i].Endpoints[j]
+			if !wanted(endpoint) {
 				continue
 			}
 			for _, address := range endpoint.Addresses {

@@ -29,9 +29,13 @@ func port(name string, number int32) discoveryv1.EndpointPort {
 func TestAddresses(t *testing.T) {
 	https := []discoveryv1.EndpointPort{port("https", 6443)}
 	unready := discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}
+	ending := discoveryv1.Endpoint{Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{
+		Ready: ptr.To(false), Serving: ptr.To(false), Terminating: ptr.To(true),
+	}}
 	cases := map[string]struct {
-		slices []discoveryv1.EndpointSlice
-		want   []string
+		slices      []discoveryv1.EndpointSlice
+		want        []string
+		wantLeaving []string
 	}{
 		"none": {},
 		"two servers, IPv4 and IPv6": {
@@ -42,6 +46,10 @@ func TestAddresses(t *testing.T) {
 			want: []string{"https://10.0.0.1:6443", "https://10.0.0.2:6443", "https://[fd00::1]:6443"},
 		},
 		"one that is not ready": {slices: []discoveryv1.EndpointSlice{sliceOf("a", https, unready)}},
+		"one that ends": {
+			slices: []discoveryv1.EndpointSlice{sliceOf("a", https, ending, unready, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}})},
+			want:   []string{"https://10.0.0.1:6443"}, wantLeaving: []string{"https://10.0.0.8:6443"},
+		},
 		"the same address twice": {
 			slices: []discoveryv1.EndpointSlice{
 				sliceOf("a", https, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}}), sliceOf("b", https, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}}),
@@ -55,8 +63,11 @@ func TestAddresses(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Addresses(tc.slices)); diff != "" {
+			if diff := cmp.Diff(tc.want, Addresses(tc.slices, ready)); diff != "" {
 				t.Errorf("addresses (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantLeaving, Addresses(tc.slices, leaving)); diff != "" {
+				t.Errorf("addresses of those that end (-want +got):\n%s", diff)
 			}
 		})
 	}

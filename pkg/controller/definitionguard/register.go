@@ -92,19 +92,21 @@ func (r *Registrar) foreign(service *apiregistrationv1.APIService) error {
 // takes over the one that kube-apiserver made. One that belongs to somebody
 // else gives a ForeignError. A claim outlives the lack of a definition for two minutes.
 func (r *Registrar) Claim(ctx context.Context, version schema.GroupVersion) error {
-	return r.change(ctx, version, func(service *apiregistrationv1.APIService) bool {
+	_, err := r.change(ctx, version, func(service *apiregistrationv1.APIService) bool {
 		if service.Annotations == nil {
 			service.Annotations = map[string]string{}
 		}
 		service.Annotations[wantedAnnotation] = r.Clock.Now().UTC().Format(time.RFC3339)
 		return true
 	})
+	return err
 }
 
 // Keep is Claim without the respite: it writes only what differs. Refresh, when
 // not empty, is noted on the APIService; a new value makes every kube-apiserver
-// read annex's discovery again at once instead of within a minute.
-func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refresh string) error {
+// read annex's discovery again at once instead of within a minute. It returns
+// whether the APIService was missing or routed elsewhere.
+func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refresh string) (rerouted bool, err error) {
 	return r.change(ctx, version, func(service *apiregistrationv1.APIService) bool {
 		if refresh == "" || service.Annotations[refreshAnnotation] == refresh {
 			return false
@@ -120,15 +122,17 @@ func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refre
 // refreshAnnotation is a digest of the definitions that annex serves.
 const refreshAnnotation = "kubeannex.io/definitions"
 
-func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, note func(*apiregistrationv1.APIService) bool) error {
+// change writes what differs, and returns whether requests were routed elsewhere before.
+func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, note func(*apiregistrationv1.APIService) bool) (rerouted bool, err error) {
 	services := r.Client.ApiregistrationV1().APIServices()
 	again := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-	err := retry.OnError(retry.DefaultBackoff, again, func() error {
+	err = retry.OnError(retry.DefaultBackoff, again, func() error {
 		service, err := services.Get(ctx, Name(version), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			service = &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: Name(version)}}
 			r.direct(service, version)
 			note(service)
+			rerouted = true
 			_, err = services.Create(ctx, service, metav1.CreateOptions{})
 			return err
 		}
@@ -138,6 +142,7 @@ func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, not
 		if err := r.foreign(service); err != nil {
 			return err
 		}
+		rerouted = !r.Owns(service)
 		changed := r.direct(service, version)
 		if note(service) || changed {
 			_, err = services.Update(ctx, service, metav1.UpdateOptions{})
@@ -145,9 +150,9 @@ func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, not
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("taking over APIService %s: %w", Name(version), err)
+		return false, fmt.Errorf("taking over APIService %s: %w", Name(version), err)
 	}
-	return nil
+	return rerouted, nil
 }
 
 // direct sets what makes an APIService annex's and says whether anything changed.

@@ -16,6 +16,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 )
@@ -44,7 +45,7 @@ type Fence struct {
 	// Group is the group that it holds back.
 	Group string
 	// UID tells it from an earlier one of the same group.
-	UID string
+	UID types.UID
 	// Since is when it was put up.
 	Since time.Time
 }
@@ -101,11 +102,13 @@ func (f *Fences) List(ctx context.Context) ([]Fence, error) {
 	return fences, nil
 }
 
-// Lower takes the fence of a group down. It is no error when there is none.
-func (f *Fences) Lower(ctx context.Context, group string) error {
-	err := f.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, Name(group), metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting the fence %s: %w", Name(group), err)
+// Lower takes a fence down. It is no error when it is gone already, or another
+// one is up: that one belongs to a process that has taken over in the meantime.
+func (f *Fences) Lower(ctx context.Context, fence *Fence) error {
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &fence.UID}}
+	err := f.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, Name(fence.Group), options)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the fence %s: %w", Name(fence.Group), err)
 	}
 	return nil
 }
@@ -115,7 +118,7 @@ func describe(configuration *admissionregistrationv1.ValidatingWebhookConfigurat
 	if err != nil {
 		since = configuration.CreationTimestamp.Time
 	}
-	return &Fence{Group: configuration.Labels[Label], UID: string(configuration.UID), Since: since}
+	return &Fence{Group: configuration.Labels[Label], UID: configuration.UID, Since: since}
 }
 
 // configuration has two webhooks in one object, so that a kube-apiserver that

@@ -50,7 +50,7 @@ func TestFenceGoesUpOnceAndDown(t *testing.T) {
 		t.Errorf("got %v, %v, want the fence of %s", all, err, group)
 	}
 	for range 2 {
-		if err := f.Lower(t.Context(), group); err != nil {
+		if err := f.Lower(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
 	}

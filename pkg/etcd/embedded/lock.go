@@ -23,7 +23,7 @@ type RootLock struct {
 
 // LockRootDir makes a root directory its caller's own, without waiting: bbolt's own lock, which etcd takes later, waits
 // for ever and says so only in a log. The directory must exist. One that another process holds is an error that names
-// the process. Start takes this lock by itself.
+// the process. Start takes this lock by itself unless it is given one.
 func LockRootDir(root string) (*RootLock, error) {
 	path := filepath.Join(root, lockFileName)
 	file, err := fileutil.TryLockFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -49,8 +49,12 @@ func (l *RootLock) writeHolder() error {
 	return err
 }
 
-// Release frees the lock. The file stays: removing it would let two processes lock two files of one name.
+// Release frees the lock. The file stays: removing it would let two processes lock two files of one name. Nothing
+// happens to a nil lock.
 func (l *RootLock) Release() error {
+	if l == nil {
+		return nil
+	}
 	return l.file.Close()
 }
 

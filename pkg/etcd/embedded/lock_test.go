@@ -56,6 +56,19 @@ func TestRootDirInUse(t *testing.T) {
 	}
 }
 
+func TestLockOfTheCaller(t *testing.T) {
+	root := t.TempDir()
+	lock, err := LockRootDir(root)
+	must(t, err)
+	s := startServer(t, Options{RootDir: root, Lock: lock})
+	closeServer(t, s)
+	if _, err := LockRootDir(root); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("LockRootDir() after Close() = %v, want that the caller still holds it", err)
+	}
+	must(t, lock.Release())
+	startServer(t, Options{RootDir: root})
+}
+
 func TestUnusableRootDir(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))

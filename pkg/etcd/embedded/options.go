@@ -22,6 +22,9 @@ const (
 	// recommends.
 	DefaultQuotaBackendBytes int64 = 8 << 30
 
+	// DefaultMaxRequestBytes is the largest request, etcd's own default of 1.5 MiB.
+	DefaultMaxRequestBytes uint = embed.DefaultMaxRequestBytes
+
 	// maxRevisionFloor keeps revisions below 2^53, the last integer that a float64 represents exactly.
 	maxRevisionFloor int64 = 1 << 52
 )
@@ -32,11 +35,14 @@ type Options struct {
 	// missing. A relative path is taken from the working directory at the time of Start.
 	RootDir string
 
+	// Lock is a lock on RootDir that the caller holds, and frees after Close. Default: Start takes one and Close frees it.
+	Lock *RootLock
+
 	// QuotaBackendBytes is the size of the database, in bytes, at which etcd stops to accept writes.
 	// Default: DefaultQuotaBackendBytes.
 	QuotaBackendBytes int64
 
-	// MaxRequestBytes is the largest request, in bytes, that etcd accepts. Default: etcd's own (1.5 MiB).
+	// MaxRequestBytes is the largest request, in bytes, that etcd accepts. Default: DefaultMaxRequestBytes.
 	MaxRequestBytes uint
 
 	// SnapshotCount is the number of applied entries after which etcd writes a snapshot record and may drop older
@@ -74,7 +80,7 @@ func (o Options) complete() (Options, error) {
 		o.QuotaBackendBytes = DefaultQuotaBackendBytes
 	}
 	if o.MaxRequestBytes == 0 {
-		o.MaxRequestBytes = embed.DefaultMaxRequestBytes
+		o.MaxRequestBytes = DefaultMaxRequestBytes
 	}
 	if o.SnapshotCount == 0 {
 		o.SnapshotCount = etcdserver.DefaultSnapshotCount

@@ -33,7 +33,7 @@ const (
 type Server struct {
 	options Options
 	logger  klog.Logger
-	lock    *RootLock
+	lock    *RootLock // nil when it is the caller's
 	sockets socketDir
 	etcd    *embed.Etcd
 	fail    *failure
@@ -64,9 +64,11 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	if err := os.MkdirAll(options.RootDir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating root directory, choose another --root-dir or mend its permissions: %w", err)
 	}
-	lock, err := LockRootDir(options.RootDir)
-	if err != nil {
-		return nil, err
+	var lock *RootLock
+	if options.Lock == nil {
+		if lock, err = LockRootDir(options.RootDir); err != nil {
+			return nil, err
+		}
 	}
 	s := &Server{
 		options: options,

@@ -3,19 +3,41 @@
 
 // Package space checks that an etcd accepts writes.
 //
-// An etcd that has reached its quota raises the alarm NOSPACE and refuses every
-// write until the alarm is disarmed, also after space was made
+// An etcd raises the alarm NOSPACE at the first write that would take its
+// database to its quota, and then refuses every write until the alarm is
+// disarmed, also after space was made
 // (https://etcd.io/docs/v3.6/op-guide/maintenance/#space-quota).
 package space
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/klog/v2"
 )
+
+// writeOverhead is what etcd charges for a write beyond its request
+// (kvOverhead in go.etcd.io/etcd/server/v3/storage/quota.go).
+const writeOverhead = 256
+
+// Limits are those of an embedded etcd, in bytes.
+type Limits struct {
+	// Quota is the size of the database at which writes are refused.
+	Quota int64
+	// Request is the largest request. Etcd refuses it when it does not fit below the quota.
+	Request int64
+}
+
+// hasRoom reports whether the largest request is accepted by an etcd whose
+// database has the size (BackendQuota.Available in go.etcd.io/etcd/server/v3/storage/quota.go).
+func (l Limits) hasRoom(size int64) bool {
+	return size+l.Request+writeOverhead < l.Quota
+}
 
 // Check fails if the etcd behind client is full. The error says how to mend it.
 func Check(ctx context.Context, client *clientv3.Client) error {
@@ -27,34 +49,57 @@ func Check(ctx context.Context, client *clientv3.Client) error {
 		strings.Join(client.Endpoints(), ","))
 }
 
-// Recover lets an embedded etcd accept writes again if its database is smaller
-// than quotaBytes, as after the quota was raised, or becomes so by
-// defragmentation, and fails if it does not. Defragmentation copies the whole
-// database. An etcd that is not full is left alone.
-func Recover(ctx context.Context, client *clientv3.Client, quotaBytes int64) error {
+// Recover lets an embedded etcd that is full accept writes again, and fails if
+// it still could not take the largest request. Its database is defragmented,
+// and where that is not enough, its old revisions are dropped first: clients
+// that are behind list anew. Defragmentation copies the whole database. An etcd
+// that is not full is left alone.
+func Recover(ctx context.Context, client *clientv3.Client, limits Limits) error {
 	full, err := hasAlarm(ctx, client)
 	if err != nil || !full {
 		return err
 	}
-	size, err := databaseSize(ctx, client)
+	before, err := databaseSize(ctx, client)
 	if err != nil {
 		return err
 	}
-	if size >= quotaBytes {
-		if _, err := client.Defragment(ctx, client.Endpoints()[0]); err != nil {
-			return fmt.Errorf("defragmenting the embedded etcd, which is full: %w: raise --embedded-etcd-quota-bytes", err)
-		}
-		if size, err = databaseSize(ctx, client); err != nil {
-			return err
-		}
+	after, err := defragment(ctx, client)
+	if err == nil && !limits.hasRoom(after) {
+		after, err = compactAndDefragment(ctx, client)
 	}
-	if size >= quotaBytes {
-		return fmt.Errorf("the embedded etcd is full: its database has %d bytes and its quota is %d; raise --embedded-etcd-quota-bytes", size, quotaBytes)
+	if err != nil {
+		return fmt.Errorf("making room in the embedded etcd, which is full: %w: free disk space or raise --embedded-etcd-quota-bytes", err)
+	}
+	if !limits.hasRoom(after) {
+		return fmt.Errorf("the embedded etcd is full: its database has %d bytes after defragmentation and its quota is %d, which leaves no room for a request of %d; raise --embedded-etcd-quota-bytes",
+			after, limits.Quota, limits.Request)
 	}
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		return fmt.Errorf("disarming the space alarm of the embedded etcd: %w", err)
 	}
+	klog.FromContext(ctx).Info("Embedded etcd was full and has room again", "bytesBefore", before, "bytesAfter", after, "quotaBytes", limits.Quota)
 	return nil
+}
+
+// compactAndDefragment drops all revisions but the current one. While the alarm
+// is set the API server cannot: its own compaction writes a key.
+func compactAndDefragment(ctx context.Context, client *clientv3.Client) (size int64, err error) {
+	current, err := client.Get(ctx, "/", clientv3.WithCountOnly())
+	if err != nil {
+		return 0, err
+	}
+	_, err = client.Compact(ctx, current.Header.GetRevision(), clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // an earlier start has done it
+		return 0, err
+	}
+	return defragment(ctx, client)
+}
+
+func defragment(ctx context.Context, client *clientv3.Client) (size int64, err error) {
+	if _, err := client.Defragment(ctx, client.Endpoints()[0]); err != nil {
+		return 0, err
+	}
+	return databaseSize(ctx, client)
 }
 
 func databaseSize(ctx context.Context, client *clientv3.Client) (int64, error) {

@@ -4,13 +4,18 @@
 package space
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	etcdclient "github.com/kubeannex/annex/pkg/etcd/client"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
@@ -19,12 +24,15 @@ import (
 const (
 	smallQuota = 4 << 20
 	valueBytes = 256 << 10
+	maxRequest = 1 << 20
+	// largestValue leaves room for the key and the form of a request.
+	largestValue = maxRequest - 1<<10
 )
 
 // start runs an etcd on dir until the returned function is called.
 func start(t *testing.T, dir string, quota int64) (*clientv3.Client, func()) {
 	t.Helper()
-	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: dir, QuotaBackendBytes: quota})
+	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: dir, QuotaBackendBytes: quota, MaxRequestBytes: maxRequest})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,12 +48,12 @@ func start(t *testing.T, dir string, quota int64) (*clientv3.Client, func()) {
 	}
 }
 
-// fill writes until the etcd refuses and returns how many values it took.
-func fill(t *testing.T, client *clientv3.Client) int {
+// fill writes to the named keys in turn until the etcd refuses and returns how many values it took.
+func fill(t *testing.T, client *clientv3.Client, key func(i int) string) int {
 	t.Helper()
 	value := strings.Repeat("x", valueBytes)
 	for i := range 10 * smallQuota / valueBytes {
-		_, err := client.Put(t.Context(), fmt.Sprintf("/fill/%03d", i), value)
+		_, err := client.Put(t.Context(), key(i), value)
 		if err != nil {
 			if !strings.Contains(err.Error(), "database space exceeded") {
 				t.Fatal(err)
@@ -57,38 +65,164 @@ func fill(t *testing.T, client *clientv3.Client) int {
 	return 0
 }
 
-func TestFullEtcd(t *testing.T) {
-	dir := t.TempDir()
-	client, stop := start(t, dir, smallQuota)
-	if err := Check(t.Context(), client); err != nil {
-		t.Errorf("an empty etcd is reported: %v", err)
-	}
-	written := fill(t, client)
+func distinct(i int) string { return fmt.Sprintf("/fill/%03d", i) }
 
-	err := Check(t.Context(), client)
-	if err == nil || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "alarm disarm") {
-		t.Errorf("a full etcd is reported as %v", err)
-	}
-	// Defragmentation may make room below the quota that was reached; not below the values alone.
-	err = Recover(t.Context(), client, int64(written*valueBytes/2))
-	if err == nil || !strings.Contains(err.Error(), "--embedded-etcd-quota-bytes") {
-		t.Errorf("an etcd that stays full is reported as %v", err)
-	}
-	stop()
+func same(int) string { return "/fill/same" }
 
-	client, stop = start(t, dir, 4*smallQuota)
-	defer stop()
-	if err := Recover(t.Context(), client, 4*smallQuota); err != nil {
-		t.Errorf("with a larger quota: %v", err)
-	}
-	if _, err := client.Put(t.Context(), "/after", "x"); err != nil {
-		t.Errorf("writing after the recovery: %v", err)
-	}
+func count(t *testing.T, client *clientv3.Client) int {
+	t.Helper()
 	response, err := client.Get(t.Context(), "/fill/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if int(response.Count) != written {
-		t.Errorf("got %d values after the recovery, want %d", response.Count, written)
+	return int(response.Count)
+}
+
+func TestCheck(t *testing.T) {
+	client, stop := start(t, t.TempDir(), smallQuota)
+	defer stop()
+	if err := Check(t.Context(), client); err != nil {
+		t.Errorf("an empty etcd is reported: %v", err)
+	}
+	fill(t, client, distinct)
+	err := Check(t.Context(), client)
+	if err == nil || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "alarm disarm") {
+		t.Errorf("a full etcd is reported as %v", err)
+	}
+}
+
+// TestRecover fills an etcd, restarts it and demands that it takes the largest
+// request afterwards, at the very quota that was reached.
+func TestRecover(t *testing.T) {
+	cases := map[string]struct {
+		key func(i int) string
+		// meanwhile happens between the last write and the restart.
+		meanwhile func(t *testing.T, client *clientv3.Client)
+		quota     int64
+		wantKeys  func(written int) int
+	}{
+		"full of objects that were deleted and compacted": {
+			key: distinct, quota: smallQuota, meanwhile: deleteAndCompact,
+			wantKeys: func(int) int { return 0 },
+		},
+		"full of old revisions": {
+			key: same, quota: smallQuota,
+			wantKeys: func(int) int { return 1 },
+		},
+		"full of objects, with a larger quota": {
+			key: distinct, quota: 8 * smallQuota, // etcd looks at the size of what is committed: it overshoots
+			wantKeys: func(written int) int { return written },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			client, stop := start(t, dir, smallQuota)
+			written := fill(t, client, tc.key)
+			if tc.meanwhile != nil {
+				tc.meanwhile(t, client)
+			}
+			stop()
+
+			client, stop = start(t, dir, tc.quota)
+			defer stop()
+			var log bytes.Buffer
+			ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+			if err := Recover(ctx, client, Limits{Quota: tc.quota, Request: maxRequest}); err != nil {
+				t.Fatal(err)
+			}
+			if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "bytesBefore=") || !strings.Contains(log.String(), "bytesAfter=") {
+				t.Errorf("want one line with the sizes before and after, got:\n%s", log.String())
+			}
+			if got, want := count(t, client), tc.wantKeys(written); got != want {
+				t.Errorf("got %d values after the recovery, want %d", got, want)
+			}
+			if _, err := client.Put(t.Context(), "/after", strings.Repeat("x", largestValue)); err != nil {
+				t.Errorf("writing after the recovery: %v", err)
+			}
+		})
+	}
+}
+
+func deleteAndCompact(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	response, err := client.Delete(t.Context(), "/fill/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Compact(t.Context(), response.Header.GetRevision(), clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRecoverRefuses demands that an etcd that holds as many objects as fit is
+// refused, again and again, with nothing lost.
+func TestRecoverRefuses(t *testing.T) {
+	dir := t.TempDir()
+	client, stop := start(t, dir, smallQuota)
+	written := fill(t, client, distinct)
+	stop()
+	for range 2 {
+		client, stop = start(t, dir, smallQuota)
+		err := Recover(t.Context(), client, Limits{Quota: smallQuota, Request: maxRequest})
+		if err == nil || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "raise --embedded-etcd-quota-bytes") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("an etcd that stays full is reported as %v", err)
+		}
+		if full, err := hasAlarm(t.Context(), client); err != nil || !full {
+			t.Errorf("the alarm is %t, %v, want it kept", full, err)
+		}
+		if got := count(t, client); got != written {
+			t.Errorf("got %d values after the refusal, want %d", got, written)
+		}
+		stop()
+	}
+}
+
+// TestRecoverLeavesRoomForARequest demands that an etcd whose database is below
+// its quota, but not by the largest request, is refused: its next write of that
+// size would raise the alarm again.
+func TestRecoverLeavesRoomForARequest(t *testing.T) {
+	dir := t.TempDir()
+	client, stop := start(t, dir, smallQuota)
+	fill(t, client, distinct)
+	size, err := defragment(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	for name, tc := range map[string]struct {
+		quota    int64
+		wantFull bool
+	}{
+		"half a request above":  {quota: size + maxRequest/2, wantFull: true},
+		"two requests above it": {quota: size + 2*maxRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			copied := t.TempDir()
+			if err := os.CopyFS(filepath.Join(copied, "etcd"), os.DirFS(filepath.Join(dir, "etcd"))); err != nil {
+				t.Fatal(err)
+			}
+			client, stop := start(t, copied, tc.quota)
+			defer stop()
+			err := Recover(t.Context(), client, Limits{Quota: tc.quota, Request: maxRequest})
+			if full := err != nil && strings.Contains(err.Error(), "is full"); full != tc.wantFull {
+				t.Fatalf("Recover() = %v, want that it is full: %t", err, tc.wantFull)
+			}
+			if tc.wantFull {
+				return
+			}
+			if _, err := client.Put(t.Context(), "/after", strings.Repeat("x", largestValue)); err != nil {
+				t.Errorf("writing after the recovery: %v", err)
+			}
+		})
+	}
+}
+
+func TestRecoverLeavesOthersAlone(t *testing.T) {
+	client, stop := start(t, t.TempDir(), smallQuota)
+	defer stop()
+	// Limits that nothing meets, so that a look at them shows.
+	if err := Recover(t.Context(), client, Limits{Quota: 1, Request: maxRequest}); err != nil {
+		t.Errorf("an etcd without an alarm is reported: %v", err)
 	}
 }

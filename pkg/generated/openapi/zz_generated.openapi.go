@@ -241,6 +241,13 @@ func schema_pkg_apis_kubeannex_v1alpha1_AnnexedGroupSpec(ref common.ReferenceCal
 							Format:      "",
 						},
 					},
+					"discardStrayWrites": {
+						SchemaProps: spec.SchemaProps{
+							Description: "discardStrayWrites says that the changes which the condition StrayWrites names have been looked at. A release overwrites or deletes copies in the cluster that were changed after they were verified; without it such a release is refused and annex goes on serving the group.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 				},
 			},
 		},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	certutil "k8s.io/client-go/util/cert"
 )
 
@@ -26,6 +27,18 @@ func checkCertificate(flag, file string) error {
 	now := time.Now()
 	if !slices.ContainsFunc(certs, func(cert *x509.Certificate) bool { return now.Before(cert.NotAfter) }) {
 		return fmt.Errorf("the certificate %s of %s expired on %s: renew it", file, flag, certs[0].NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// validateServingPair refuses one half of a pair.
+func validateServingPair(pair genericoptions.CertKey) []error {
+	const certFlag, keyFlag = "--tls-cert-file", "--tls-private-key-file"
+	switch {
+	case pair.CertFile != "" && pair.KeyFile == "":
+		return []error{fmt.Errorf("%s needs %s: give both, or none to have a certificate made", certFlag, keyFlag)}
+	case pair.CertFile == "" && pair.KeyFile != "":
+		return []error{fmt.Errorf("%s needs %s: give both, or none to have a certificate made", keyFlag, certFlag)}
 	}
 	return nil
 }

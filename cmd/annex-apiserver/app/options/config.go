@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/kubeannex/annex/pkg/apiserver"
@@ -47,15 +48,22 @@ func (o CompletedOptions) Listen() error {
 	return nil
 }
 
-// Config turns the options into the configuration of a server. Listen must
-// have been called.
+// Config turns the options into the configuration of a server, all but its
+// storage: ApplyStorage completes it. It reads every file that a flag names.
+// Listen and LockRootDir must have been called.
 func (o CompletedOptions) Config() (*apiserver.Config, error) {
+	if err := o.Etcd.checkFiles(); err != nil {
+		return nil, err
+	}
+	if err := o.checkClusters(); err != nil {
+		return nil, err
+	}
 	config := apiserver.NewConfig()
 	generic := &config.GenericConfig.Config
 	if err := o.ServerRun.ApplyTo(generic); err != nil {
 		return nil, err
 	}
-	// The order follows from what needs what: traces wrap the client that serving makes, and storage uses both traces and egress.
+	// The order follows from what needs what: traces wrap the client that serving makes.
 	serving, credentials, err := o.serving()
 	if err != nil {
 		return nil, err
@@ -68,9 +76,6 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	}
 	if err := o.Traces.ApplyTo(generic.EgressSelector, generic); err != nil {
 		return nil, fmt.Errorf("configuring traces: %w: correct --tracing-config-file", err)
-	}
-	if err := o.applyStorage(config); err != nil {
-		return nil, err
 	}
 	if err := o.Audit.ApplyTo(generic); err != nil {
 		return nil, fmt.Errorf("configuring audit: %w: correct --audit-policy-file and the other --audit flags", err)
@@ -89,6 +94,32 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	config.ExtraConfig.AuthResolverWrapper = webhook.NewDefaultAuthenticationInfoResolverWrapper(
 		nil, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
 	return config, nil
+}
+
+// checkClusters looks for the cluster before a certificate is made for a server that has none.
+func (o CompletedOptions) checkClusters() error {
+	if o.Standalone.Enabled {
+		return nil
+	}
+	for _, cluster := range []struct{ flag, file string }{
+		{"--kubeconfig", o.CoreAPI.CoreAPIKubeconfigPath},
+		{"--authentication-kubeconfig", o.Authentication.Delegating.RemoteKubeConfigFile},
+		{"--authorization-kubeconfig", o.Authorization.Delegating.RemoteKubeConfigFile},
+	} {
+		var err error
+		if cluster.file == "" {
+			_, err = rest.InClusterConfig()
+		} else {
+			_, err = clientcmd.BuildConfigFromFlags("", cluster.file)
+		}
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return fmt.Errorf("no cluster found: give %s, or --standalone to run without a cluster", cluster.flag)
+		}
+		if err != nil {
+			return fmt.Errorf("connecting to the cluster: reading %s %s: %w: correct %s", cluster.flag, cluster.file, err, cluster.flag)
+		}
+	}
+	return nil
 }
 
 // serving returns the serving options with certificates, made where there were
@@ -138,9 +169,6 @@ func (o CompletedOptions) applyStandalone(config *apiserver.Config, credentials 
 func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	recommended := config.GenericConfig
 	if err := o.CoreAPI.ApplyTo(recommended); err != nil {
-		if errors.Is(err, rest.ErrNotInCluster) {
-			return errors.New("no cluster found: give --kubeconfig, or --standalone to run without a cluster")
-		}
 		return fmt.Errorf("connecting to the cluster: %w: correct --kubeconfig", err)
 	}
 	if err := checkCertificate("--client-ca-file", o.Authentication.Delegating.ClientCert.ClientCA); err != nil {

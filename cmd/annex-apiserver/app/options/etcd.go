@@ -6,6 +6,7 @@ package options
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -103,16 +104,23 @@ func (o *EtcdOptions) complete(rootDir string) {
 	if o.Embedded.QuotaBackendBytes == 0 {
 		o.Embedded.QuotaBackendBytes = embedded.DefaultQuotaBackendBytes
 	}
+	if o.Embedded.MaxRequestBytes == 0 {
+		o.Embedded.MaxRequestBytes = embedded.DefaultMaxRequestBytes
+	}
 	o.isEmbedded = slices.Equal(o.Generic.StorageConfig.Transport.ServerList, []string{EmbeddedServers})
 }
 
 // Validate returns everything that is wrong with the flags of this section.
 func (o *EtcdOptions) Validate() []error {
 	errs := o.Generic.Validate()
+	errs = append(errs, o.validateOverrides()...)
 	if o.RevisionFloor < 0 {
 		errs = append(errs, fmt.Errorf("--etcd-revision-floor is %d: it must not be negative", o.RevisionFloor))
 	}
 	transport := o.Generic.StorageConfig.Transport
+	if (transport.CertFile == "") != (transport.KeyFile == "") {
+		errs = append(errs, errors.New("--etcd-certfile and --etcd-keyfile belong together: give both or none"))
+	}
 	if !o.isEmbedded {
 		if slices.Contains(transport.ServerList, EmbeddedServers) {
 			errs = append(errs, fmt.Errorf("--etcd-servers names %q beside other servers: use either the embedded etcd or external ones", EmbeddedServers))
@@ -129,32 +137,46 @@ func (o *EtcdOptions) Validate() []error {
 	return errs
 }
 
-// LockRootDir makes the root directory the server's own and returns how to give
-// it free. It returns nil where that is not needed: an embedded etcd takes the
-// lock itself, and a server in a cluster may keep nothing there.
-func (o CompletedOptions) LockRootDir() (func() error, error) {
+// validateOverrides refuses the name of the embedded etcd where only URLs mean something.
+func (o *EtcdOptions) validateOverrides() []error {
+	overrides, err := genericoptions.ParseEtcdServersOverrides(o.Generic.EtcdServersOverrides)
+	if err != nil {
+		return nil // the generic options report it
+	}
+	var errs []error
+	for _, override := range overrides {
+		if slices.Contains(override.Servers, EmbeddedServers) {
+			errs = append(errs, fmt.Errorf("--etcd-servers-overrides names %q for %s: an override takes URLs of etcd servers; leave out what the default etcd is to keep",
+				EmbeddedServers, override.GroupResource))
+		}
+	}
+	return errs
+}
+
+// LockRootDir makes the root directory the server's own; the caller releases
+// it. It returns nil where nothing is kept there, as may be in a cluster.
+func (o CompletedOptions) LockRootDir() (*embedded.RootLock, error) {
 	keepsCertificate := o.SecureServing.ServerCert.CertKey.CertFile == "" &&
 		o.SecureServing.ServerCert.CertDirectory == filepath.Join(o.Standalone.RootDir, certificatesDir)
-	if o.Etcd.isEmbedded || (!o.Standalone.Enabled && !keepsCertificate) {
+	if !o.Etcd.isEmbedded && !o.Standalone.Enabled && !keepsCertificate {
 		return nil, nil
 	}
 	if err := os.MkdirAll(o.Standalone.RootDir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating root directory, choose another --root-dir or mend its permissions: %w", err)
 	}
-	lock, err := embedded.LockRootDir(o.Standalone.RootDir)
-	if err != nil {
-		return nil, err
-	}
-	return lock.Release, nil
+	return embedded.LockRootDir(o.Standalone.RootDir)
 }
 
 // StartEmbeddedEtcd starts the etcd inside the process and points the storage
-// to it. It returns nil when external servers are used. The caller closes it.
-func (o CompletedOptions) StartEmbeddedEtcd(ctx context.Context) (*embedded.Server, error) {
+// to it. It returns nil when external servers are used. The caller closes it,
+// and releases the lock of the root directory after that.
+func (o CompletedOptions) StartEmbeddedEtcd(ctx context.Context, lock *embedded.RootLock) (*embedded.Server, error) {
 	if !o.Etcd.isEmbedded {
 		return nil, nil
 	}
-	server, err := embedded.Start(ctx, o.Etcd.Embedded)
+	options := o.Etcd.Embedded
+	options.Lock = lock
+	server, err := embedded.Start(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -187,10 +209,7 @@ func (o CompletedOptions) CheckEtcd(ctx context.Context, config *apiserver.Confi
 }
 
 func (o *EtcdOptions) checkLocation(ctx context.Context, transport storagebackend.TransportConfig, isEmbedded bool) error {
-	if err := checkCertificate("--etcd-certfile", transport.CertFile); err != nil {
-		return err
-	}
-	if err := checkCertificate("--etcd-cafile", transport.TrustedCAFile); err != nil {
+	if err := checkTransport(transport); err != nil {
 		return err
 	}
 	client, err := etcdclient.New(ctx, transport)
@@ -204,20 +223,54 @@ func (o *EtcdOptions) checkLocation(ctx context.Context, transport storagebacken
 	if err != nil {
 		return fmt.Errorf("%w: start etcd or correct --etcd-servers and its certificates", err)
 	}
+	logFloor(klog.FromContext(ctx), result)
 	if isEmbedded {
 		// Defragmenting a large database takes its time.
-		err = space.Recover(ctx, client, o.Embedded.QuotaBackendBytes)
-	} else {
-		err = space.Check(checkCtx, client)
+		return space.Recover(ctx, client, o.embeddedLimits())
 	}
-	if err != nil {
-		return err
-	}
-	logger := klog.FromContext(ctx)
+	return space.Check(checkCtx, client)
+}
+
+func logFloor(logger klog.Logger, result revision.Result) {
 	if err := result.Err(); err != nil {
 		logger.Error(err, "Etcd revision floor is not met; the server will not be ready")
-	} else {
-		logger.Info("Etcd revision floor is met", "servers", result.Servers, "revision", result.Current, "floor", result.Floor)
+		return
+	}
+	logger.Info("Etcd revision floor is met", "servers", result.Servers, "revision", result.Current, "floor", result.Floor)
+}
+
+func (o *EtcdOptions) embeddedLimits() space.Limits {
+	return space.Limits{Quota: o.Embedded.QuotaBackendBytes, Request: int64(o.Embedded.MaxRequestBytes)}
+}
+
+// checkFiles refuses files that storage would fail with. Certificates that only
+// overrides use are not looked at: see CheckEtcd.
+func (o *EtcdOptions) checkFiles() error {
+	if !o.isEmbedded {
+		if err := checkTransport(o.Generic.StorageConfig.Transport); err != nil {
+			return err
+		}
+	}
+	if file := o.Generic.EncryptionProviderConfigFilepath; file != "" {
+		if _, err := os.ReadFile(file); err != nil {
+			return fmt.Errorf("reading the encryption configuration: %w: correct --encryption-provider-config", err)
+		}
+	}
+	return nil
+}
+
+// checkTransport refuses files that connections to etcd would fail with.
+func checkTransport(transport storagebackend.TransportConfig) error {
+	if err := checkCertificate("--etcd-certfile", transport.CertFile); err != nil {
+		return err
+	}
+	if err := checkCertificate("--etcd-cafile", transport.TrustedCAFile); err != nil {
+		return err
+	}
+	if transport.CertFile != "" || transport.KeyFile != "" {
+		if _, err := tls.LoadX509KeyPair(transport.CertFile, transport.KeyFile); err != nil {
+			return fmt.Errorf("reading --etcd-certfile and --etcd-keyfile: %w: correct the flags or the files", err)
+		}
 	}
 	return nil
 }

@@ -191,6 +191,7 @@ func (o CompletedOptions) Validate() []error {
 	errs = append(errs, o.validateMode()...)
 	errs = append(errs, o.Etcd.Validate()...)
 	errs = append(errs, o.SecureServing.Validate()...)
+	errs = append(errs, validateServingPair(o.SecureServing.ServerCert.CertKey)...)
 	errs = append(errs, o.Authentication.Validate(o.Standalone.Enabled)...)
 	errs = append(errs, o.Authorization.Validate(o.Standalone.Enabled)...)
 	errs = append(errs, o.Audit.Validate()...)

@@ -39,6 +39,13 @@ func (o CompletedOptions) validateMode() []error {
 	if o.Standalone.RootDir == "" {
 		errs = append(errs, fmt.Errorf("--root-dir is empty: name a directory that the server may write to"))
 	}
+	if !o.Etcd.isEmbedded {
+		for _, flag := range []string{"embedded-etcd-quota-bytes", "embedded-etcd-max-request-bytes"} {
+			if o.given(flag) {
+				errs = append(errs, fmt.Errorf("--%s and external --etcd-servers contradict each other: there is no embedded etcd; drop one of them", flag))
+			}
+		}
+	}
 	if !o.Standalone.Enabled {
 		return errs
 	}

@@ -75,9 +75,9 @@ func (f storageFactory) at(transport storagebackend.TransportConfig) *storagebac
 	return &config
 }
 
-// applyStorage says where each of the three kinds of objects is stored. Egress
-// and traces must have been applied.
-func (o CompletedOptions) applyStorage(config *apiserver.Config) error {
+// ApplyStorage says where each of the three kinds of objects is stored, and
+// begins to connect to it: a config comes from Config, and etcd must run.
+func (o CompletedOptions) ApplyStorage(config *apiserver.Config) error {
 	generic := &config.GenericConfig.Config
 	locations, err := o.Etcd.locations(generic)
 	if err != nil {

@@ -70,7 +70,9 @@ func (o CompletedOptions) connectEndpoints(connections *cluster.Connections) err
 		connections.HostEndpoints = cluster.Fixed(hosts, o.HostEndpoints)
 	}
 	connections.AnnexEndpoints = cluster.Sliced(replicas, connections.Host.Kube, connections.AnnexService.Namespace, connections.AnnexService.Name)
+	connections.AnnexLeaving = cluster.Leaving(replicas, connections.Host.Kube, connections.AnnexService.Namespace, connections.AnnexService.Name)
 	if len(o.AnnexEndpoints) > 0 {
+		connections.AnnexLeaving = nil
 		connections.AnnexEndpoints = cluster.Fixed(replicas, o.AnnexEndpoints)
 	}
 	return nil

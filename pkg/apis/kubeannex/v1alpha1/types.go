@@ -75,6 +75,12 @@ type AnnexedGroupSpec struct {
 	// references of their dependents are repaired. Without it such a release is refused.
 	// +optional
 	AllowNewUIDs bool `json:"allowNewUIDs,omitempty"`
+	// discardStrayWrites says that the changes which the condition StrayWrites names
+	// have been looked at. A release overwrites or deletes copies in the cluster that
+	// were changed after they were verified; without it such a release is refused and
+	// annex goes on serving the group.
+	// +optional
+	DiscardStrayWrites bool `json:"discardStrayWrites,omitempty"`
 }
 
 // HostCopiesPolicy says what happens to the copies that the cluster keeps.
@@ -212,6 +218,8 @@ const (
 const (
 	// ReasonNewUIDsNeeded is why ConditionProgressing is false while a release waits for spec.allowNewUIDs.
 	ReasonNewUIDsNeeded = "NewUIDsNeeded"
+	// ReasonStrayWrites is why ConditionProgressing is false while a release waits for spec.discardStrayWrites.
+	ReasonStrayWrites = "StrayWrites"
 	// ReasonPurging is why ConditionHostCopiesPurged is false while the copies are
 	// being deleted. With any other reason the purge is refused.
 	ReasonPurging = "Purging"

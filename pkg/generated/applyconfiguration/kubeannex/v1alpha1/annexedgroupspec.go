@@ -35,6 +35,11 @@ type AnnexedGroupSpecApplyConfiguration struct {
 	// copy of: those created in annex, and all of them after a purge. Owner
 	// references of their dependents are repaired. Without it such a release is refused.
 	AllowNewUIDs *bool `json:"allowNewUIDs,omitempty"`
+	// discardStrayWrites says that the changes which the condition StrayWrites names
+	// have been looked at. A release overwrites or deletes copies in the cluster that
+	// were changed after they were verified; without it such a release is refused and
+	// annex goes on serving the group.
+	DiscardStrayWrites *bool `json:"discardStrayWrites,omitempty"`
 }
 
 // AnnexedGroupSpecApplyConfiguration constructs a declarative configuration of the AnnexedGroupSpec type for use with
@@ -77,5 +82,13 @@ func (b *AnnexedGroupSpecApplyConfiguration) WithHostCopies(value kubeannexv1alp
 // If called multiple times, the AllowNewUIDs field is set to the value of the last call.
 func (b *AnnexedGroupSpecApplyConfiguration) WithAllowNewUIDs(value bool) *AnnexedGroupSpecApplyConfiguration {
 	b.AllowNewUIDs = &value
+	return b
+}
+
+// WithDiscardStrayWrites sets the DiscardStrayWrites field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DiscardStrayWrites field is set to the value of the last call.
+func (b *AnnexedGroupSpecApplyConfiguration) WithDiscardStrayWrites(value bool) *AnnexedGroupSpecApplyConfiguration {
+	b.DiscardStrayWrites = &value
 	return b
 }
