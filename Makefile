@@ -14,7 +14,7 @@ UNIT_TIMEOUT ?= 10m
 INTEGRATION_TIMEOUT ?= 20m
 E2E_TIMEOUT ?= 30m
 # Tests of test/adoption that `make test` leaves to `make test-full`, so that a second run takes a quarter of an hour.
-E2E_SKIP ?= ^(TestSickAnnex|TestReplicaStopsUnderLoad|TestStoppingChangesNoRoute|TestManagedFieldsOfARemovedVersion|TestNamespaceDeletion|TestDefinitionIsDeleted|TestDependentsSurvive|TestOwnersOfAnUnservedVersion|TestKillDuringRelease|TestPurge|TestPurgeIsRefused|TestRefusesSmallQuota|TestRefusesUnreachable|TestRefusesForeignVersion|TestReleaseOfNewObjects|TestReleaseWithConversion|TestReleaseKeepsDependents|TestPrivateRouteCloses|TestOpenAPIStays)$$
+E2E_SKIP ?= ^(TestSickAnnex|TestReplicaStopsUnderLoad|TestStoppingChangesNoRoute|TestManagedFieldsOfARemovedVersion|TestNamespaceDeletion|TestDefinitionIsDeleted|TestDependentsSurvive|TestOwnersOfAnUnservedVersion|TestKillDuringRelease|TestPurge|TestPurgeIsRefused|TestRefusesSmallQuota|TestRefusesUnreachable|TestRefusesForeignVersion|TestReleaseOfNewObjects|TestReleaseWithConversion|TestReleaseKeepsDependents|TestStrayWritesHoldARelease|TestFinalizerRemovedByHand|TestReturningWatchersOfARelease|TestPrivateRouteCloses|TestOpenAPIStays)$$
 # More arguments for `go test`, for example TEST_ARGS='-run TestWatch -v'.
 TEST_ARGS ?=
 # Arguments of the demonstration, see `make demo DEMO_ARGS=--help`.

@@ -267,13 +267,13 @@ func routeToAnnex(t *testing.T, group *scenario.Group) {
 // deleteServices makes kube-apiserver serve the group itself again.
 func deleteServices(t *testing.T, group *scenario.Group) {
 	t.Helper()
-	client, err := aggregatorclient.NewForConfig(suite.cluster.HostConfig(t, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range group.APIServices(t) {
-		if err := client.ApiregistrationV1().APIServices().Delete(scenario.Context(t), name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the APIService %s: %v", name, err)
+	// Groups of other tests may be guarded.
+	liftGuard(t, func(ctx context.Context, services apiServices) error {
+		for name := range group.APIServices(t) {
+			if err := services.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				return fmt.Errorf("deleting the APIService %s: %w", name, err)
+			}
 		}
-	}
+		return nil
+	})
 }

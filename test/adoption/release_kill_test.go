@@ -46,6 +46,27 @@ type doomedRelease struct {
 	recorders []*scenario.Recorder
 }
 
+// stage is how far a release has come. Without a mode the whole phase is meant.
+type stage struct {
+	phase   kubeannexv1alpha1.AnnexedGroupPhase
+	serving kubeannexv1alpha1.ServingMode
+}
+
+// released is the stage in which annex answers with 410 and the cluster not yet.
+var released = stage{kubeannexv1alpha1.PhaseReleaseCuttingOver, kubeannexv1alpha1.ServingReleased}
+
+func (s stage) String() string { return string(s.phase) + string(s.serving) }
+
+// is says that a release is in the stage; it is not when it is over.
+func (s stage) is(g *kubeannexv1alpha1.AnnexedGroup) bool {
+	return g != nil && g.Status.Phase == s.phase && (s.serving == "" || g.Status.Serving == s.serving)
+}
+
+// isPast says that it was.
+func (s stage) isPast(g *kubeannexv1alpha1.AnnexedGroup) bool {
+	return g == nil || slices.Index(releasePhases, g.Status.Phase) > slices.Index(releasePhases, s.phase)
+}
+
 // TestKillDuringRelease kills one process in phases of a release, while writers
 // write and informers watch. Whatever the phase, the cluster must serve the group
 // at the end, with every object and every acknowledged write, without a client
@@ -53,24 +74,36 @@ type doomedRelease struct {
 func TestKillDuringRelease(t *testing.T) {
 	cluster := suite.cluster
 	cluster.HealAfter(t)
+	victims := map[string]*env.Process{
+		"controller":     cluster.Controller.Replicas[0],
+		"replica":        cluster.Annex.Replicas[1].Process,
+		"annex-etcd":     cluster.Annex.Etcd.Process,
+		"kube-apiserver": cluster.Host.APIServers[1].Process,
+	}
 	for _, phase := range killedIn(releasePhases, kubeannexv1alpha1.PhaseReleaseCuttingOver) {
-		for name, victim := range map[string]*env.Process{
-			"controller":     cluster.Controller.Replicas[0],
-			"replica":        cluster.Annex.Replicas[1].Process,
-			"annex-etcd":     cluster.Annex.Etcd.Process,
-			"kube-apiserver": cluster.Host.APIServers[1].Process,
-		} {
-			t.Run(fmt.Sprintf("%s in %s", name, phase), func(t *testing.T) {
-				for attempt := range hitAttempts {
-					group := fmt.Sprintf("%s-%s-%d.annex.test", name, strings.ToLower(string(phase)), attempt)
-					if newDoomedRelease(t, group).surviveKill(t, phase, victim) || t.Failed() {
-						return
-					}
-				}
-				t.Errorf("%d releases were past %s before they could be stopped there", hitAttempts, phase)
-			})
+		for name, victim := range victims {
+			killIn(t, stage{phase: phase}, name, victim)
 		}
 	}
+	// Clients of a kube-apiserver that is away just then must be told, too, when it is back.
+	for name, victim := range victims {
+		if name == "kube-apiserver" || os.Getenv("ANNEX_ALL_KILLS") != "" {
+			killIn(t, released, name, victim)
+		}
+	}
+}
+
+func killIn(t *testing.T, at stage, name string, victim *env.Process) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s in %s", name, at), func(t *testing.T) {
+		for attempt := range hitAttempts {
+			group := fmt.Sprintf("%s-%s-%d.annex.test", name, strings.ToLower(at.String()), attempt)
+			if newDoomedRelease(t, group).surviveKill(t, at, victim) || t.Failed() {
+				return
+			}
+		}
+		t.Errorf("%d releases were past %s before they could be stopped there", hitAttempts, at)
+	})
 }
 
 // newDoomedRelease adopts a group under load.
@@ -102,57 +135,53 @@ const (
 	bornChild     = scenario.WriterPrefix + "born-child"
 )
 
-// surviveKill kills the victim while the controller is held in a phase. It
-// returns false when the phase was over before; the release must succeed then, too.
-func (r *doomedRelease) surviveKill(t *testing.T, phase kubeannexv1alpha1.AnnexedGroupPhase, victim *env.Process) bool {
+// surviveKill kills the victim while the controller is held in a stage. It
+// returns false when that was over before; the release must succeed then, too.
+func (r *doomedRelease) surviveKill(t *testing.T, at stage, victim *env.Process) bool {
 	t.Helper()
 	begin := time.Now()
 	r.group.Delete(t)
-	reached := r.holdIn(t, phase)
-	hit := reached == phase
+	hit := r.holdIn(t, at)
 	if hit {
 		if err := victim.Kill(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := suite.cluster.Controller.Continue(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		t.Fatal(err)
-	}
+	goOn(t, suite.cluster.Controller.Process)
 	if err := suite.cluster.Heal(scenario.Context(t)); err != nil {
 		t.Fatal(err)
 	}
 	r.group.WaitGone(t)
-	t.Logf("%s, held in %s (killed: %t), released %s after the start", victim.Name(), reached, hit, time.Since(begin).Round(time.Millisecond))
+	t.Logf("%s killed in %s: %t, released %s after the start", victim.Name(), at, hit, time.Since(begin).Round(time.Millisecond))
 	r.mustHaveSurvived(t)
 	return hit
 }
 
-// holdIn pauses the controller when a release is in a phase or beyond it, and
-// returns where it is then, "" when it is over. The caller lets it go on.
-func (r *doomedRelease) holdIn(t *testing.T, phase kubeannexv1alpha1.AnnexedGroupPhase) (reached kubeannexv1alpha1.AnnexedGroupPhase) {
+// goOn lets a process run again that was paused and perhaps killed since.
+func goOn(t *testing.T, process *env.Process) {
 	t.Helper()
-	controller := suite.cluster.Controller
-	// A test that fails in between must not leave it paused.
-	t.Cleanup(func() {
-		if err := controller.Continue(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-	})
-	see := func(g *kubeannexv1alpha1.AnnexedGroup) bool {
-		if reached = ""; g != nil {
-			reached = g.Status.Phase
-		}
-		return g == nil || slices.Index(releasePhases, reached) >= slices.Index(releasePhases, phase)
+	if err := process.Continue(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
 	}
-	r.group.WaitFor(t, string(phase), see)
+}
+
+// holdIn pauses the controller when a release is in a stage or beyond it, and
+// returns whether it is there. The caller lets it go on.
+func (r *doomedRelease) holdIn(t *testing.T, at stage) (hit bool) {
+	t.Helper()
+	controller := suite.cluster.Controller.Process
+	// A test that fails in between must not leave it paused.
+	t.Cleanup(func() { goOn(t, controller) })
+	r.group.WaitFor(t, at.String(), func(g *kubeannexv1alpha1.AnnexedGroup) bool { return at.is(g) || at.isPast(g) })
 	if err := controller.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	r.group.WaitFor(t, "what was stored last", func(g *kubeannexv1alpha1.AnnexedGroup) bool {
-		see(g)
+	// What was stored last decides.
+	r.group.WaitFor(t, at.String(), func(g *kubeannexv1alpha1.AnnexedGroup) bool {
+		hit = at.is(g)
 		return true
 	})
-	return reached
+	return hit
 }
 
 func (r *doomedRelease) mustHaveSurvived(t *testing.T) {

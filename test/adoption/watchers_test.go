@@ -138,7 +138,7 @@ type returning struct {
 	problems    []string
 }
 
-func (r *returning) problem(format string, args ...any) {
+func (r *returning) problemf(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
@@ -148,7 +148,7 @@ func (r *returning) run(ctx context.Context) {
 	for len(r.problems) == 0 && r.again(ctx) {
 		select {
 		case <-ctx.Done():
-			r.problem("the test was over")
+			r.problemf("the test was over")
 		case <-time.After(returnPause):
 		}
 	}
@@ -164,13 +164,13 @@ func (r *returning) again(ctx context.Context) bool {
 		}
 		r.last = time.Now()
 	case err != nil:
-		r.problem("the answer is %v after %d times 410", err, r.expired)
+		r.problemf("the answer is %v after %d times 410", err, r.expired)
 	case event == ended && r.expired == 0:
 		// A server may end a watch at any time.
 	case event == "" || event == ended:
 		return r.isSilent(ctx)
 	case r.expired > 0:
-		r.problem("a watch was accepted and showed %s after %d times 410", event, r.expired)
+		r.problemf("a watch was accepted and showed %s after %d times 410", event, r.expired)
 	default:
 		r.live++
 	}
@@ -208,11 +208,11 @@ func (r *returning) isSilent(ctx context.Context) bool {
 	list, err := r.client.List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case err != nil:
-		r.problem("listing after a silent watch: %v", err)
+		r.problemf("listing after a silent watch: %v", err)
 	case r.expired == 0:
-		r.problem("a watch from revision %s was accepted and is silent, a list has revision %s, and nobody said 410 before", r.revision, list.GetResourceVersion())
+		r.problemf("a watch from revision %s was accepted and is silent, a list has revision %s, and nobody said 410 before", r.revision, list.GetResourceVersion())
 	case scenario.FromAnnex(list.GetResourceVersion()):
-		r.problem("annex accepted a watch after %d times 410 and is silent", r.expired)
+		r.problemf("annex accepted a watch after %d times 410 and is silent", r.expired)
 	}
 	return false
 }

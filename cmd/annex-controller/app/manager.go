@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -33,23 +34,37 @@ import (
 // resync is how often every AnnexedGroup is looked at without a reason.
 const resync = 30 * time.Second
 
-func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Manager, error) {
+// newManager returns the manager, and what tells whether this process leads; that
+// is nil without an election.
+func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Manager, func(context.Context) error, error) {
+	var lock resourcelock.Interface
+	var leading func(context.Context) error
+	if opts.LeaderElect {
+		election, err := newElection(config, opts.Namespace)
+		if err != nil {
+			return nil, nil, err
+		}
+		if lock, err = election.lock(); err != nil {
+			return nil, nil, err
+		}
+		leading = election.check
+	}
 	mgr, err := manager.New(config, manager.Options{
 		Scheme:                        newScheme(),
 		LeaderElection:                opts.LeaderElect,
-		LeaderElectionID:              name,
-		LeaderElectionNamespace:       opts.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
 		Metrics:                       metricsOptions(opts.MetricsBindAddress),
+
+		LeaderElectionResourceLockInterface: lock,
 		WebhookServer: webhook.NewServer(webhook.Options{
 			Host: opts.Webhook.BindAddress, Port: opts.Webhook.Port, CertDir: opts.Webhook.CertDir,
 		}),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("setting the controller up: %w", err)
+		return nil, nil, fmt.Errorf("setting the controller up: %w", err)
 	}
-	return mgr, nil
+	return mgr, leading, nil
 }
 
 // addController watches AnnexedGroups at annex itself, so that they are seen also

@@ -57,7 +57,7 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 	if connections.Username, err = whoAmI(ctx, connections.Host.Kube); err != nil {
 		return err
 	}
-	mgr, err := newManager(connections.Host.Config, opts)
+	mgr, leading, err := newManager(connections.Host.Config, opts)
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,7 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 		Connections: *connections,
 		Recorder:    mgr.GetEventRecorder(name),
 		Clock:       clock.RealClock{},
+		Leading:     leading,
 
 		HostRequestTimeout: opts.HostRequestTimeout,
 	}

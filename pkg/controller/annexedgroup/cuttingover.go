@@ -188,6 +188,9 @@ func (r *Reconciler) takeOver(ctx context.Context, group *kubeannexv1alpha1.Anne
 		}
 		r.sessions.lowered(group.Name)
 	}
+	if err := r.mustLead(ctx); err != nil {
+		return err
+	}
 	for _, service := range services {
 		if err := r.takeOverVersion(ctx, service); err != nil {
 			return err

@@ -178,6 +178,9 @@ func (r *Reconciler) lower(ctx context.Context, group *kubeannexv1alpha1.Annexed
 		s.fence = nil
 		return nil
 	}
+	if err := r.mustLead(ctx); err != nil {
+		return err
+	}
 	if err := r.fences().Lower(ctx, present); err != nil {
 		return err
 	}

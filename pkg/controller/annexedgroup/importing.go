@@ -32,6 +32,7 @@ var errDifferent = errors.New("the copy differs from its source")
 // importer writes objects of one resource into annex, in batches.
 type importer struct {
 	client   rest.Interface
+	mustLead func(context.Context) error
 	group    string
 	resource resource
 	ledger   *ledger
@@ -44,7 +45,7 @@ type importer struct {
 }
 
 func (r *Reconciler) newImporter(group string, res resource, l *ledger) *importer {
-	return &importer{client: r.Connections.Annex.Groups.KubeannexV1alpha1().RESTClient(), group: group, resource: res, ledger: l}
+	return &importer{client: r.Connections.Annex.Groups.KubeannexV1alpha1().RESTClient(), mustLead: r.mustLead, group: group, resource: res, ledger: l}
 }
 
 // put adds an object that was read from the source, in the storage version. One
@@ -113,6 +114,9 @@ func (i *importer) flush(ctx context.Context) error {
 	if i.objects == 0 {
 		return nil
 	}
+	if err := i.mustLead(ctx); err != nil {
+		return err
+	}
 	var result kubeannexv1alpha1.ImportResult
 	err := answerOf(ctx, i.client.Post().Resource("annexedgroups").Name(i.group).SubResource(kubeannexv1alpha1.ImportSubresource).
 		Param("resource", i.resource.plural).SetHeader("Content-Type", "application/json").Body(i.body.Bytes()), &result)
@@ -150,6 +154,9 @@ func answerOf(ctx context.Context, request *rest.Request, into any) error {
 // dropImported deletes annex's data of a group, of all resources.
 func (r *Reconciler) dropImported(ctx context.Context, group string) error {
 	if err := r.mustNotRoute(ctx, group); err != nil {
+		return err
+	}
+	if err := r.mustLead(ctx); err != nil {
 		return err
 	}
 	err := r.Connections.Annex.Groups.KubeannexV1alpha1().RESTClient().Delete().Resource("annexedgroups").Name(group).

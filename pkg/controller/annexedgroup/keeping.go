@@ -68,6 +68,9 @@ func (r *Reconciler) liftOrphan(ctx context.Context, f fence.Fence) error {
 	if begun, err := r.anyTaken(ctx, resources); err != nil || begun {
 		return err
 	}
+	if err := r.mustLead(ctx); err != nil {
+		return err
+	}
 	klog.FromContext(ctx).Info("Lifting a fence that holds writes back without a move going on", "group", f.Group, "since", f.Since)
 	if err := r.fences().Lower(ctx, &f); err != nil {
 		return err

@@ -32,6 +32,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the real one outside tests.
 	Clock clock.Clock
+	// Leading returns an error when another process has taken over. Nil means that there is none.
+	Leading func(context.Context) error
 	// HostRequestTimeout is how long a request lives at most that is under way in a kube-apiserver.
 	HostRequestTimeout time.Duration
 
@@ -89,6 +91,9 @@ func (r *Reconciler) steps() map[kubeannexv1alpha1.AnnexedGroupPhase]step {
 
 // Reconcile runs the step of the present phase and writes the status once.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if err := r.mustLead(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
 	groups := r.Connections.Annex.Groups.KubeannexV1alpha1().AnnexedGroups()
 	stored, err := groups.Get(ctx, request.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -129,6 +134,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		result.after = time.Millisecond
 	}
 	return reconcile.Result{RequeueAfter: result.after}, nil
+}
+
+// mustLead fails in a process that was paused and replaced. It is asked before a
+// step, and again right before what could harm the work of the new leader.
+func (r *Reconciler) mustLead(ctx context.Context) error {
+	if r.Leading == nil {
+		return nil
+	}
+	return r.Leading(ctx)
 }
 
 // direction is the phase whose step is due: a group that is being deleted turns

@@ -246,6 +246,11 @@ func TestServedIsMarked(t *testing.T) {
 		if _, _, err := l.run(t); err != nil {
 			t.Fatal(err)
 		}
+		// It is never without the mark: the AnnexedGroup may be lost at any moment.
+		changed.Labels = map[string]string{"app": changed.Annotations["owner"]}
+		if err := l.mirrorDefinition(t.Context(), changed); err != nil {
+			t.Fatal(err)
+		}
 		mirror, err := l.mirrors.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), "morphs."+labGroup, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -57,7 +57,6 @@ func annexedStatus(now time.Time, strays metav1.ConditionStatus) kubeannexv1alph
 // TestCopiesAreLookedAtAgain takes a route away for a while: what clients wrote
 // to the cluster's copies meanwhile is found.
 func TestCopiesAreLookedAtAgain(t *testing.T) {
-	const kind = kubeannexv1alpha1.ConditionStrayWrites
 	cases := map[string]struct {
 		services []*apiregistrationv1.APIService
 		strays   metav1.ConditionStatus
@@ -108,37 +107,45 @@ func TestCopiesAreLookedAtAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			group, _, err := l.run(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.wantFirst, condition(group, kind)); diff != "" {
-				t.Errorf("%s at first (-want +got):\n%s", kind, diff)
-			}
-			again := tc.wantFirst == "Unknown Watching"
-			if told := strings.Contains(l.happened(), "RouteRestored"); told != again {
-				t.Errorf("an event tells of the route: %t, want %t", told, again)
-			}
-			if diff := cmp.Diff(map[string]string{"v1": "annex", "v2": "annex"}, l.routed(t)); diff != "" {
-				t.Errorf("routes (-want +got):\n%s", diff)
-			}
-			// Requests that were let through live on for a while.
-			group, result, err := l.run(t)
-			if err != nil || again && (condition(group, kind) != tc.wantFirst || result.RequeueAfter == 0) {
-				t.Errorf("%s is %s, looked at again after %s, error %v", kind, condition(group, kind), result.RequeueAfter, err)
-			}
-			l.clock.Step(time.Minute)
-			if group, _, err = l.run(t); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.wantLast, condition(group, kind)); diff != "" {
-				t.Errorf("%s at last (-want +got):\n%s", kind, diff)
-			}
+			lookTwice(t, l, tc.wantFirst, tc.wantLast)
 			// Strays can be looked at through it.
 			if strays := tc.wantLast == "True Found"; l.opened(t) != strays {
 				t.Errorf("the private route is open: %t, want %t", !strays, strays)
 			}
 		})
+	}
+}
+
+// lookTwice runs a group that is annexed until the last look at the copies is due
+// at the latest, and compares the condition StrayWrites at the beginning and at the end.
+func lookTwice(t *testing.T, l *lab, wantFirst, wantLast string) {
+	t.Helper()
+	const kind = kubeannexv1alpha1.ConditionStrayWrites
+	group, _, err := l.run(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantFirst, condition(group, kind)); diff != "" {
+		t.Errorf("%s at first (-want +got):\n%s", kind, diff)
+	}
+	again := wantFirst == "Unknown Watching"
+	if told := strings.Contains(l.happened(), "RouteRestored"); told != again {
+		t.Errorf("an event tells of the route: %t, want %t", told, again)
+	}
+	if diff := cmp.Diff(map[string]string{"v1": "annex", "v2": "annex"}, l.routed(t)); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	// Requests that were let through live on for a while.
+	group, result, err := l.run(t)
+	if err != nil || again && (condition(group, kind) != wantFirst || result.RequeueAfter == 0) {
+		t.Errorf("%s is %s, looked at again after %s, error %v", kind, condition(group, kind), result.RequeueAfter, err)
+	}
+	l.clock.Step(time.Minute)
+	if group, _, err = l.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantLast, condition(group, kind)); diff != "" {
+		t.Errorf("%s at last (-want +got):\n%s", kind, diff)
 	}
 }
 
