@@ -19,6 +19,8 @@ E2E_SKIP ?= ^(TestSickAnnex|TestReplicaStopsUnderLoad|TestStoppingChangesNoRoute
 TEST_ARGS ?=
 # Arguments of the demonstration, see `make demo DEMO_ARGS=--help`.
 DEMO_ARGS ?=
+# Arguments of the benchmark, see `make bench BENCH_ARGS=--help`.
+BENCH_ARGS ?=
 # The version that /version and --version show: the Kubernetes version whose behaviour annex has, then our own, in
 # the form that clients know from other distributions.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0/v1/')
@@ -95,6 +97,16 @@ test-full: test ## Run all tests, then those again that make test runs without t
 	@$(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m E2E_SKIP=none
 	@$(MAKE) test-kill
 	@$(MAKE) demo DEMO_ARGS=--readme=README.md
+
+##@ Measure
+
+.PHONY: bench
+bench: build kubernetes ## Compare annex with kube-apiserver at full size; 20 minutes on two idle cores. The report goes to _output/bench.
+	@$(GO) run ./test/bench $(BENCH_ARGS)
+
+.PHONY: bench-smoke
+bench-smoke: build kubernetes ## The same at a fifth of the size in under four minutes; one JSON line a scenario.
+	@$(GO) run ./test/bench --smoke $(BENCH_ARGS)
 
 ##@ Before a commit
 

@@ -1,0 +1,145 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package app is the command of the benchmark: flags, order of the run, output.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/memserver"
+	"github.com/kubeannex/annex/test/bench/report"
+	"github.com/kubeannex/annex/test/bench/scenario"
+	"github.com/kubeannex/annex/test/env"
+)
+
+// Main is the whole program: the results go to out, what happens to progress.
+func Main(ctx context.Context, args []string, out, progress io.Writer) error {
+	if len(args) == 3 && args[0] == memserver.Command {
+		return memserver.Run(ctx, args[1], args[2])
+	}
+	options, err := Parse(args, progress)
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return Run(ctx, options, out, progress)
+}
+
+// run is one run of the benchmark.
+type run struct {
+	*Options
+
+	env      *env.Env
+	cluster  *cluster.Cluster
+	out      io.Writer
+	progress io.Writer
+	begin    time.Time
+	results  []report.Result
+}
+
+// Run runs the benchmark. The files of its processes are removed when it succeeds
+// or is interrupted, unless they are to be kept.
+func Run(ctx context.Context, options *Options, out, progress io.Writer) error {
+	selected := options.selected()
+	if len(selected) == 0 {
+		return fmt.Errorf("--scenarios=%s selects none of %s", options.Scenarios, scenarioNames())
+	}
+	dir, err := os.MkdirTemp("", "annex-bench-")
+	if err != nil {
+		return fmt.Errorf("creating a folder: %w", err)
+	}
+	e, err := env.New(dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	r := &run{Options: options, env: e, out: out, progress: progress, begin: time.Now()}
+	limited, cancel := context.WithTimeout(ctx, options.Timeout)
+	defer cancel()
+	err = r.play(limited, selected)
+	if closeErr := e.Close(); err == nil {
+		err = closeErr
+	}
+	switch {
+	case options.Keep:
+		r.sayf("data and logs are in %s", dir)
+		return err
+	case ctx.Err() != nil:
+		return errors.Join(errors.New("interrupted, all processes are ended"), os.RemoveAll(dir))
+	case err != nil:
+		return fmt.Errorf("%w (logs: %s)", err, filepath.Join(dir, "*.log"))
+	}
+	return os.RemoveAll(dir)
+}
+
+// play starts and fills the cluster, runs the scenarios and writes the report.
+func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
+	var err error
+	r.cluster, err = cluster.Start(ctx, cluster.Options{Env: r.env, Sizes: r.sizes(), Progress: r.sayf})
+	if err != nil {
+		return err
+	}
+	if err := r.cluster.Fill(ctx); err != nil {
+		return err
+	}
+	if err := r.cluster.Warm(ctx); err != nil {
+		return err
+	}
+	runner := &scenario.Runner{Cluster: r.cluster, Rounds: r.Rounds, Progress: r.sayf}
+	for _, s := range scenarios {
+		result, err := runner.Run(ctx, s)
+		if err != nil {
+			return err
+		}
+		results := toReport(s, result)
+		r.results = append(r.results, results...)
+		r.sayf("%s: took %.0f s", s.Name(), result.Duration.Seconds())
+		if err := r.print(results); err != nil {
+			return err
+		}
+	}
+	return r.finish(ctx)
+}
+
+// print shows the results of a scenario at once.
+func (r *run) print(results []report.Result) error {
+	if !r.Smoke {
+		return report.Table(r.progress, results)
+	}
+	return errors.Join(report.Table(r.progress, results), report.JSON(r.out, results))
+}
+
+// finish prints the table of all results and writes the report.
+func (r *run) finish(ctx context.Context) error {
+	environment, err := r.environment(ctx)
+	if err != nil {
+		return err
+	}
+	if !r.Smoke {
+		if err := report.Table(r.out, r.results); err != nil {
+			return err
+		}
+	}
+	if err := (report.Report{Environment: environment, Results: r.results}).Write(r.Output); err != nil {
+		return err
+	}
+	r.sayf("the report is in %s", r.Output)
+	return nil
+}
+
+// sayf prints one line of progress with the time since the beginning.
+func (r *run) sayf(format string, args ...any) {
+	// Progress that nobody reads is no failure.
+	_, _ = fmt.Fprintf(r.progress, "[%5.0f s] %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,120 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/dataset"
+)
+
+const (
+	// objectsPerNode gives the number of nodes unless it is set.
+	objectsPerNode = 25
+	// smokeShare and smokeShareLarge are which part of the small and of the large objects a smoke run has.
+	smokeShare, smokeShareLarge = 5, 10
+	// minRounds is the least number from which a median is taken.
+	minRounds = 5
+)
+
+// Options are the flags of the benchmark.
+type Options struct {
+	Objects, Reports, Workflows int
+	Nodes, Namespaces           int
+	Rounds                      int
+	Scenarios                   string
+	Output                      string
+	Smoke                       bool
+	Seed                        uint64
+	Timeout                     time.Duration
+	Keep                        bool
+
+	// args are those that were parsed, for the report.
+	args      []string
+	scenarios *regexp.Regexp
+}
+
+// Parse reads arguments and returns completed and valid options, pflag.ErrHelp, or
+// everything that is wrong.
+func Parse(args []string, usage io.Writer) (*Options, error) {
+	o := &Options{args: args}
+	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	flags.SetOutput(usage)
+	flags.SortFlags = false
+	o.addSizeFlags(flags)
+	o.addRunFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	o.complete(flags)
+	return o, o.validate()
+}
+
+func (o *Options) addSizeFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&o.Objects, "objects", 100_000, "How many small objects (endpoints, 1.5 KB) each side has.")
+	flags.IntVar(&o.Reports, "reports", 2000, "How many objects of 100 KB each side has.")
+	flags.IntVar(&o.Workflows, "workflows", 500, "How many objects of 0.5 MB each side has.")
+	flags.IntVar(&o.Nodes, "nodes", 0, fmt.Sprintf("Over how many nodes objects are spread. 0 means one for every %d of --objects.", objectsPerNode))
+	flags.IntVar(&o.Namespaces, "namespaces", 50, "Over how many namespaces objects are spread.")
+	flags.Uint64Var(&o.Seed, "seed", 1, "What the content of the objects is made up from.")
+}
+
+func (o *Options) addRunFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&o.Rounds, "rounds", minRounds, "How often every side is measured, after one round that is thrown away.")
+	flags.StringVar(&o.Scenarios, "scenarios", "", "A regular expression for the names of the scenarios to run. Empty means all.")
+	flags.StringVar(&o.Output, "output", "_output/bench", "The folder of the report.")
+	flags.BoolVar(&o.Smoke, "smoke", false, "Run a small and short benchmark, with less data unless sizes are set, and print one JSON line a scenario instead of a table.")
+	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "After how long to give up.")
+	flags.BoolVar(&o.Keep, "keep", false, "Keep the data and logs of all processes.")
+}
+
+func (o *Options) complete(flags *pflag.FlagSet) {
+	if o.Smoke {
+		for _, size := range []struct {
+			flag  string
+			value *int
+			share int
+		}{{"objects", &o.Objects, smokeShare}, {"reports", &o.Reports, smokeShareLarge}, {"workflows", &o.Workflows, smokeShareLarge}} {
+			if !flags.Changed(size.flag) {
+				*size.value /= size.share
+			}
+		}
+	}
+	if o.Nodes == 0 {
+		o.Nodes = max(1, o.Objects/objectsPerNode)
+	}
+}
+
+func (o *Options) validate() error {
+	var problems []error
+	for name, value := range map[string]int{
+		"objects": o.Objects, "reports": o.Reports, "workflows": o.Workflows, "nodes": o.Nodes, "namespaces": o.Namespaces,
+	} {
+		if value < 1 {
+			problems = append(problems, fmt.Errorf("--%s must be at least 1", name))
+		}
+	}
+	if o.Rounds < 1 {
+		problems = append(problems, errors.New("--rounds must be at least 1"))
+	}
+	var err error
+	if o.scenarios, err = regexp.Compile(o.Scenarios); err != nil {
+		problems = append(problems, fmt.Errorf("--scenarios: %w", err))
+	}
+	return errors.Join(problems...)
+}
+
+func (o *Options) sizes() cluster.Sizes {
+	return cluster.Sizes{
+		Shape:     dataset.Shape{Seed: o.Seed, Nodes: o.Nodes, Namespaces: o.Namespaces},
+		Endpoints: o.Objects, Reports: o.Reports, Flows: o.Workflows,
+	}
+}

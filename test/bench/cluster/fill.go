@@ -1,0 +1,161 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeannex/annex/test/bench/dataset"
+	"github.com/kubeannex/annex/test/env"
+)
+
+const (
+	// pageBytes is about how much is read from etcd at a time.
+	pageBytes = 8 << 20
+	// putters is how many objects are written to an etcd at a time, which shares a sync of the disk among them.
+	putters = 64
+	// dialTimeout bounds the connection to an etcd on loopback.
+	dialTimeout = 30 * time.Second
+)
+
+// Fill creates all objects on the host and copies what the host's etcd then holds to
+// annex's etcd with nothing changed but the group: the objects of both sides are
+// the same byte for byte, UIDs and managedFields included. Most objects are written
+// to the host's etcd directly, see forge. Both API servers are restarted at the end.
+func (c *Cluster) Fill(ctx context.Context) error {
+	if err := c.Sizes.CreateNamespaces(ctx, c.hostConfig); err != nil {
+		return err
+	}
+	host, err := connect(ctx, c.Host.Etcd.URL)
+	if err != nil {
+		return err
+	}
+	defer host.Close() //nolint:errcheck // every write was answered
+	annex, err := connect(ctx, c.Annex.Etcd.URL)
+	if err != nil {
+		return err
+	}
+	defer annex.Close() //nolint:errcheck // every write was answered
+	for _, kind := range dataset.Kinds() {
+		start := time.Now()
+		if err := c.fillHost(ctx, host, kind); err != nil {
+			return fmt.Errorf("filling the host with %s: %w", kind, err)
+		}
+		created := time.Now()
+		if err := c.copyToAnnex(ctx, host, annex, kind); err != nil {
+			return fmt.Errorf("copying %s to annex: %w", kind, err)
+		}
+		c.Progress("filled: %d %s of %d bytes, the host in %.1f s, annex in %.1f s",
+			c.Sizes.Count(kind), kind, kind.Bytes(), created.Sub(start).Seconds(), time.Since(created).Seconds())
+	}
+	return c.restart(ctx)
+}
+
+// restart restarts both API servers, so that both read their caches from an etcd
+// that is full: one that has followed every change has its objects elsewhere in
+// memory. They are killed, because a server that is asked to stop waits a minute
+// for watches to end.
+func (c *Cluster) restart(ctx context.Context) error {
+	servers := []*env.Process{c.Host.APIServers[0].Process, c.Annex.Replicas[0].Process}
+	for _, server := range slices.Backward(servers) {
+		if err := server.Kill(); err != nil {
+			return err
+		}
+	}
+	for _, server := range servers {
+		if err := server.Start(); err != nil {
+			return err
+		}
+		if err := server.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	for _, group := range []string{dataset.HostGroup, dataset.AnnexedGroup} {
+		gv := schema.GroupVersion{Group: group, Version: dataset.Version}
+		if err := env.WaitForGroupVersion(ctx, c.hostConfig, gv); err != nil {
+			return err
+		}
+	}
+	c.Progress("kube-apiserver and annex-apiserver are restarted")
+	return nil
+}
+
+func (c *Cluster) fillHost(ctx context.Context, host *clientv3.Client, kind dataset.Kind) error {
+	count := c.Sizes.Count(kind)
+	samples := min(count, forgeSamples(kind))
+	if err := c.Sizes.Fill(ctx, c.hostConfig, dataset.HostGroup, kind, samples, nil); err != nil {
+		return err
+	}
+	if samples == count {
+		return nil
+	}
+	return c.forge(ctx, host, kind, samples)
+}
+
+func (c *Cluster) copyToAnnex(ctx context.Context, from, to *clientv3.Client, kind dataset.Kind) error {
+	copied := 0
+	err := pages(ctx, from, kind, func(page *clientv3.GetResponse) error {
+		puts, ctx := errgroup.WithContext(ctx)
+		puts.SetLimit(putters)
+		for _, pair := range page.Kvs {
+			puts.Go(func() error {
+				key := strings.Replace(string(pair.Key), dataset.HostGroup, dataset.AnnexedGroup, 1)
+				value := bytes.ReplaceAll(pair.Value, []byte(`"`+dataset.HostGroup+`/`), []byte(`"`+dataset.AnnexedGroup+`/`))
+				return put(ctx, to, key, value)
+			})
+		}
+		copied += len(page.Kvs)
+		return puts.Wait()
+	})
+	if err == nil && copied != c.Sizes.Count(kind) {
+		err = fmt.Errorf("the host's etcd has %d of them, %d were created", copied, c.Sizes.Count(kind))
+	}
+	return err
+}
+
+// pages reads all objects of a kind of the host.
+func pages(ctx context.Context, from *clientv3.Client, kind dataset.Kind, each func(*clientv3.GetResponse) error) error {
+	next := etcdPrefix(dataset.HostGroup, kind)
+	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(next))
+	limit := clientv3.WithLimit(int64(max(1, pageBytes/kind.Bytes())))
+	for {
+		page, err := from.Get(ctx, next, end, limit)
+		if err != nil {
+			return fmt.Errorf("reading an etcd: %w", err)
+		}
+		if err := each(page); err != nil || !page.More {
+			return err
+		}
+		next = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func put(ctx context.Context, client *clientv3.Client, key string, value []byte) error {
+	if _, err := client.Put(ctx, key, string(value)); err != nil {
+		return fmt.Errorf("writing an etcd: %w", err)
+	}
+	return nil
+}
+
+func connect(ctx context.Context, url string) (*clientv3.Client, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, DialTimeout: dialTimeout, Context: ctx})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to an etcd: %w", err)
+	}
+	return client, nil
+}
+
+// etcdPrefix is where an API server with default settings keeps a kind.
+func etcdPrefix(group string, kind dataset.Kind) string {
+	return "/registry/" + group + "/" + kind.Resource() + "/"
+}

@@ -1,0 +1,42 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	clientset "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
+	"github.com/kubeannex/annex/test/bench/dataset"
+)
+
+// OpenGroup makes a group of annex one that looks adopted: its requests pass the
+// serving gate, and label and watch indexes are those that an operator would name.
+// Annex must not have a controller, which would start to adopt the group.
+func OpenGroup(ctx context.Context, annex *rest.Config, group string) error {
+	client, err := clientset.NewForConfig(annex)
+	if err != nil {
+		return fmt.Errorf("making a client of annex: %w", err)
+	}
+	groups := client.KubeannexV1alpha1().AnnexedGroups()
+	object := &v1alpha1.AnnexedGroup{ObjectMeta: metav1.ObjectMeta{Name: group}}
+	for _, kind := range dataset.Kinds() {
+		object.Spec.Resources = append(object.Spec.Resources, v1alpha1.AnnexedResourceSpec{
+			Resource: kind.Resource(), IndexLabels: []string{dataset.AppLabel},
+			WatchIndex: &v1alpha1.WatchIndex{Field: dataset.NodeField},
+		})
+	}
+	if object, err = groups.Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the AnnexedGroup %s: %w", group, err)
+	}
+	object.Status.Phase, object.Status.Serving = v1alpha1.PhaseAnnexed, v1alpha1.ServingOpen
+	if _, err = groups.UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("opening the AnnexedGroup %s: %w", group, err)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/dataset"
+	"github.com/kubeannex/annex/test/bench/measure"
+	"github.com/kubeannex/annex/test/bench/report"
+)
+
+const (
+	// crudClients is how many clients work at the same time.
+	crudClients = 16
+	// stateField is what UPDATE and PATCH change.
+	stateField = "state"
+)
+
+// crud measures requests for single endpoints by several clients at once. Every
+// round creates its own objects and deletes them again.
+type crud struct {
+	// requests is how many of each verb are sent in a round.
+	requests int
+	// first is the number of the first object that is not of the data set.
+	first   int
+	clients map[string][]dynamic.NamespaceableResourceInterface
+	// shape makes the objects.
+	shape dataset.Shape
+	// objects are the present ones, by their number from first on. A round leaves none.
+	objects []*unstructured.Unstructured
+	// side is whose objects they are.
+	side cluster.Side
+}
+
+var (
+	_ Scenario = &crud{}
+	_ Titled   = &crud{}
+)
+
+func newCRUD(smoke bool) *crud {
+	s := &crud{requests: 800}
+	if smoke {
+		s.requests /= 4
+	}
+	return s
+}
+
+// verb is one kind of request for the i-th object.
+type verb struct {
+	name string
+	send func(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error
+}
+
+// verbs are in the order in which a round needs them.
+func (s *crud) verbs() []verb {
+	return []verb{{"CREATE", s.create}, {"GET", s.get}, {"UPDATE", s.update}, {"PATCH", s.patch}, {"DELETE", s.remove}}
+}
+
+// Name implements Scenario.
+func (s *crud) Name() string { return "crud" }
+
+// Title implements Titled.
+func (s *crud) Title() string { return fmt.Sprintf("Single objects, %d clients", crudClients) }
+
+// Metrics implements Scenario.
+func (s *crud) Metrics() []Metric {
+	var metrics []Metric
+	for _, v := range s.verbs() {
+		name := strings.ToLower(v.name)
+		metrics = append(metrics,
+			Metric{Name: name + ".rate", Title: v.name + ", throughput", Unit: report.RequestsPerSecond, Better: Higher},
+			Metric{Name: name + ".p50", Title: v.name + ", p50", Unit: report.Seconds, Better: Lower},
+			Metric{Name: name + ".p99", Title: v.name + ", p99", Unit: report.Seconds, Better: Lower},
+			Metric{Name: name + ".cpu", Title: v.name + ", CPU a request", Unit: report.Seconds, Better: Lower},
+		)
+	}
+	return metrics
+}
+
+// Prepare implements Scenario.
+func (s *crud) Prepare(_ context.Context, c *cluster.Cluster) error {
+	s.first, s.shape = c.Sizes.Endpoints, c.Sizes.Shape
+	s.clients = map[string][]dynamic.NamespaceableResourceInterface{}
+	for _, side := range c.Sides() {
+		for range crudClients {
+			config := rest.CopyConfig(side.Config)
+			// Clients with a dialer of their own share no connection.
+			config.Dial = (&net.Dialer{}).DialContext
+			client, err := dynamic.NewForConfig(config)
+			if err != nil {
+				return fmt.Errorf("making a client: %w", err)
+			}
+			s.clients[side.Name] = append(s.clients[side.Name], client.Resource(side.Resource(dataset.Endpoints)))
+		}
+	}
+	return nil
+}
+
+// Round implements Scenario.
+func (s *crud) Round(ctx context.Context, _ *cluster.Cluster, side cluster.Side) (Sample, error) {
+	sample := Sample{Metrics: map[string]float64{}}
+	s.side, s.objects = side, make([]*unstructured.Unstructured, s.requests)
+	for i := range s.objects {
+		s.objects[i] = s.shape.Object(side.Group, dataset.Endpoints, s.first+i)
+	}
+	for _, v := range s.verbs() {
+		if err := s.measure(ctx, v, sample); err != nil {
+			return Sample{}, fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	s.objects = nil
+	return sample, nil
+}
+
+func (s *crud) measure(ctx context.Context, v verb, sample Sample) error {
+	pids := s.side.PIDs()
+	before, err := measure.Processes(pids...)
+	if err != nil {
+		return err
+	}
+	latencies := &measure.Latencies{}
+	start := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	for n, client := range s.clients[s.side.Name] {
+		recorder := latencies.Recorder(s.requests/crudClients + 1)
+		group.Go(func() error {
+			for i := n; i < s.requests; i += crudClients {
+				sent := time.Now()
+				if err := v.send(ctx, client, i); err != nil {
+					return err
+				}
+				recorder.Since(sent)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	after, err := measure.Processes(pids...)
+	if err != nil {
+		return err
+	}
+	name, summary := strings.ToLower(v.name), latencies.Summary()
+	sample.Metrics[name+".rate"] = float64(s.requests) / took.Seconds()
+	sample.Metrics[name+".p50"], sample.Metrics[name+".p99"] = summary.Median, summary.P99
+	sample.Metrics[name+".cpu"] = after.Since(before).CPU.Seconds() / float64(s.requests)
+	return nil
+}
+
+func (s *crud) create(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+	object := s.objects[i]
+	created, err := client.Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	s.objects[i] = created
+	return nil
+}
+
+func (s *crud) get(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+	object := s.objects[i]
+	got, err := client.Namespace(object.GetNamespace()).Get(ctx, object.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if got.GetUID() != object.GetUID() || got.GetResourceVersion() != object.GetResourceVersion() {
+		return fmt.Errorf("%s is not what was created", object.GetName())
+	}
+	return nil
+}
+
+func (s *crud) update(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+	object := s.objects[i]
+	if err := unstructured.SetNestedField(object.Object, "updated", "status", stateField); err != nil {
+		return fmt.Errorf("changing %s: %w", object.GetName(), err)
+	}
+	updated, err := client.Namespace(object.GetNamespace()).Update(ctx, object, metav1.UpdateOptions{})
+	if err != nil {
+		return err
+	}
+	s.objects[i] = updated
+	return s.changed(i, "updated")
+}
+
+func (s *crud) patch(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+	object := s.objects[i]
+	patch := []byte(`{"status":{"` + stateField + `":"patched"}}`)
+	patched, err := client.Namespace(object.GetNamespace()).Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	s.objects[i] = patched
+	return s.changed(i, "patched")
+}
+
+// changed checks what a server has answered to a change.
+func (s *crud) changed(i int, want string) error {
+	object := s.objects[i]
+	state, _, err := unstructured.NestedString(object.Object, "status", stateField)
+	if err == nil && state != want {
+		err = fmt.Errorf("the state of %s is %q instead of %q", object.GetName(), state, want)
+	}
+	return err
+}
+
+func (s *crud) remove(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+	object := s.objects[i]
+	return client.Namespace(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{})
+}
+
+// Close implements Scenario. After a round that failed it deletes what is left of it.
+func (s *crud) Close(ctx context.Context) error {
+	for i, object := range s.objects {
+		client := s.clients[s.side.Name][i%crudClients]
+		err := client.Namespace(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting %s: %w", object.GetName(), err)
+		}
+	}
+	return nil
+}

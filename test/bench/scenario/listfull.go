@@ -1,0 +1,196 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/kubeannex/annex/test/bench/client"
+	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/dataset"
+	"github.com/kubeannex/annex/test/bench/report"
+)
+
+// pageSize is the limit with which kubectl and most clients read in pages.
+const pageSize = 500
+
+// fullPace measures LISTs that take long. At full size one is enough for a round.
+func fullPace() pace {
+	return pace{atLeast: 1, atMost: 20, budget: 300 * time.Millisecond, apart: true}
+}
+
+// fullList is one way to read all objects of a kind.
+type fullList struct {
+	name, title string
+	kind        dataset.Kind
+	query       url.Values
+	compressed  bool
+}
+
+func (l fullList) send(ctx context.Context, with *client.Client, c *cluster.Cluster, side cluster.Side) (client.Answer, func() error, error) {
+	answer, err := with.Get(ctx, side.URL(l.kind, c.Sizes.All(), l.query), l.compressed)
+	return answer, func() error { return answer.Expect(c.Sizes.Count(l.kind)) }, err
+}
+
+func (l fullList) metrics() []Metric {
+	metrics := []Metric{
+		{Name: l.name + ".time", Title: l.title, Unit: report.Seconds, Better: Lower},
+		{Name: l.name + ".cpu", Title: l.title + ", CPU", Unit: report.Seconds, Better: Lower},
+	}
+	if l.compressed {
+		metrics = append(metrics, Metric{Name: l.name + ".size", Title: l.title + ", size", Unit: report.Bytes, Better: Lower})
+	}
+	return metrics
+}
+
+func (l fullList) record(sample Sample, got cost) {
+	sample.Metrics[l.name+".time"] = got.median()
+	sample.Metrics[l.name+".cpu"] = got.cpu
+	if l.compressed {
+		sample.Metrics[l.name+".size"] = float64(got.bytes)
+	}
+}
+
+// listFull measures LISTs of all objects of a kind.
+type listFull struct {
+	name, title string
+	// lists are read in one answer each.
+	lists []fullList
+	// pages says that endpoints are read in pages, too.
+	pages   bool
+	clients clients
+}
+
+var (
+	_ Scenario = &listFull{}
+	_ Titled   = &listFull{}
+)
+
+// newListFull reads all endpoints in every way that clients do.
+func newListFull() *listFull {
+	s := &listFull{name: "list-full", title: "LIST of all endpoints", pages: true}
+	for _, fresh := range freshnesses() {
+		s.lists = append(s.lists, plainList(fresh), fullList{
+			name: fresh.name + ".gzip", title: "full LIST, " + fresh.title + ", gzip", query: fresh.query, compressed: true,
+		})
+	}
+	return s
+}
+
+// plainList reads all endpoints without compression.
+func plainList(fresh freshness) fullList {
+	return fullList{name: fresh.name + ".plain", title: "full LIST, " + fresh.title, query: fresh.query}
+}
+
+// newListLarge reads the few large objects.
+func newListLarge() *listFull {
+	s := &listFull{name: "list-large", title: "LIST of all large objects"}
+	for _, kind := range []dataset.Kind{dataset.Reports, dataset.Flows} {
+		s.lists = append(s.lists, fullList{
+			name: kind.Resource(), title: "full LIST of " + kind.Resource() + ", RV=0", kind: kind,
+			query: url.Values{"resourceVersion": {"0"}},
+		})
+	}
+	return s
+}
+
+// Name implements Scenario.
+func (s *listFull) Name() string { return s.name }
+
+// Title implements Titled.
+func (s *listFull) Title() string { return s.title }
+
+func (s *listFull) inPages() fullList {
+	return fullList{name: "pages", title: fmt.Sprintf("full LIST in pages of %d", pageSize), kind: dataset.Endpoints}
+}
+
+// Metrics implements Scenario.
+func (s *listFull) Metrics() []Metric {
+	var metrics []Metric
+	for _, list := range s.lists {
+		metrics = append(metrics, list.metrics()...)
+	}
+	if s.pages {
+		metrics = append(metrics, s.inPages().metrics()...)
+	}
+	return metrics
+}
+
+// Prepare implements Scenario.
+func (s *listFull) Prepare(_ context.Context, c *cluster.Cluster) error {
+	var err error
+	s.clients, err = newClients(c.Sides())
+	return err
+}
+
+// Round implements Scenario.
+func (s *listFull) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	sample := Sample{Metrics: map[string]float64{}}
+	with := s.clients[side.Name]
+	for _, list := range s.lists {
+		got, err := fullPace().repeat(ctx, side, func(ctx context.Context, _ int) (client.Answer, func() error, error) {
+			return list.send(ctx, with, c, side)
+		})
+		if err != nil {
+			return Sample{}, fmt.Errorf("%s: %w", list.title, err)
+		}
+		list.record(sample, got)
+	}
+	if !s.pages {
+		return sample, nil
+	}
+	list := s.inPages()
+	got, err := fullPace().repeat(ctx, side, func(ctx context.Context, _ int) (client.Answer, func() error, error) {
+		return list.sendPages(ctx, with, c, side)
+	})
+	if err != nil {
+		return Sample{}, fmt.Errorf("%s: %w", list.title, err)
+	}
+	list.record(sample, got)
+	return sample, nil
+}
+
+// sendPages follows the pages to the last. The answer has the time of all of them.
+func (l fullList) sendPages(ctx context.Context, with *client.Client, c *cluster.Cluster, side cluster.Side) (client.Answer, func() error, error) {
+	var all client.Answer
+	items := 0
+	query := maps.Clone(l.query)
+	if query == nil {
+		query = url.Values{}
+	}
+	query.Set("limit", strconv.Itoa(pageSize))
+	for {
+		answer, err := with.Get(ctx, side.URL(l.kind, c.Sizes.All(), query), l.compressed)
+		if err != nil {
+			return all, nil, err
+		}
+		page, err := answer.List()
+		if err != nil {
+			return all, nil, err
+		}
+		all.Took += answer.Took
+		items += page.Items
+		if page.Continue == "" {
+			break
+		}
+		query.Set("continue", page.Continue)
+	}
+	return all, func() error {
+		if wanted := c.Sizes.Count(l.kind); items != wanted {
+			return fmt.Errorf("the pages have %d items, wanted are %d", items, wanted)
+		}
+		return nil
+	}, nil
+}
+
+// Close implements Scenario.
+func (s *listFull) Close(context.Context) error {
+	s.clients.close()
+	return nil
+}

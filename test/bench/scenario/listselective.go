@@ -1,0 +1,120 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/kubeannex/annex/test/bench/client"
+	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/dataset"
+	"github.com/kubeannex/annex/test/bench/report"
+)
+
+// freshness is what a LIST says about how new the answer has to be.
+type freshness struct {
+	name, title string
+	query       url.Values
+}
+
+// freshnesses are the two that informers and users send: any state that the server
+// has in its cache, and the newest.
+func freshnesses() []freshness {
+	return []freshness{
+		{name: "rv0", title: "RV=0", query: url.Values{"resourceVersion": {"0"}}},
+		{name: "newest", title: "RV unset"},
+	}
+}
+
+// listSelective measures LISTs that return a small part of all endpoints.
+type listSelective struct {
+	pace    pace
+	clients clients
+}
+
+var (
+	_ Scenario = &listSelective{}
+	_ Titled   = &listSelective{}
+)
+
+func newListSelective(smoke bool) *listSelective {
+	s := &listSelective{pace: pace{atLeast: 5, atMost: 100, budget: 600 * time.Millisecond}}
+	if smoke {
+		s.pace.budget /= 3
+	}
+	return s
+}
+
+// selector is one way to select.
+type selector struct {
+	name, title string
+	// selection returns the n-th of count.
+	selection func(shape dataset.Shape, n int) dataset.Selection
+}
+
+func selectors() []selector {
+	return []selector{
+		{"field", "LIST by field", func(s dataset.Shape, n int) dataset.Selection { return s.OnNode(n % s.Nodes) }},
+		{"label", "LIST by label", func(s dataset.Shape, n int) dataset.Selection { return s.OfApp(n % dataset.Apps) }},
+		{"namespace", "LIST of a namespace", func(s dataset.Shape, n int) dataset.Selection { return s.InNamespace(n % s.Namespaces) }},
+	}
+}
+
+// Name implements Scenario.
+func (s *listSelective) Name() string { return "list-selective" }
+
+// Title implements Titled.
+func (s *listSelective) Title() string { return "LIST of a part of the endpoints" }
+
+// Metrics implements Scenario.
+func (s *listSelective) Metrics() []Metric {
+	var metrics []Metric
+	for _, what := range selectors() {
+		for _, fresh := range freshnesses() {
+			name, title := what.name+"."+fresh.name, what.title+", "+fresh.title
+			metrics = append(metrics,
+				Metric{Name: name + ".time", Title: title, Unit: report.Seconds, Better: Lower},
+				Metric{Name: name + ".cpu", Title: title + ", CPU", Unit: report.Seconds, Better: Lower},
+			)
+		}
+	}
+	return metrics
+}
+
+// Prepare implements Scenario.
+func (s *listSelective) Prepare(_ context.Context, c *cluster.Cluster) error {
+	var err error
+	s.clients, err = newClients(c.Sides())
+	return err
+}
+
+// Round implements Scenario.
+func (s *listSelective) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	sample := Sample{Metrics: map[string]float64{}}
+	for _, what := range selectors() {
+		for _, fresh := range freshnesses() {
+			got, err := s.pace.repeat(ctx, side, func(ctx context.Context, n int) (client.Answer, func() error, error) {
+				selection := what.selection(c.Sizes.Shape, n)
+				answer, err := s.clients[side.Name].Get(ctx, side.URL(dataset.Endpoints, selection, fresh.query), false)
+				return answer, func() error { return answer.Expect(selection.Count(c.Sizes.Endpoints)) }, err
+			})
+			if err != nil {
+				return Sample{}, fmt.Errorf("%s, %s: %w", what.title, fresh.title, err)
+			}
+			name := what.name + "." + fresh.name
+			sample.Metrics[name+".time"] = got.median()
+			sample.Metrics[name+".cpu"] = got.cpu
+		}
+	}
+	return sample, nil
+}
+
+// Close implements Scenario.
+func (s *listSelective) Close(context.Context) error {
+	s.clients.close()
+	return nil
+}
