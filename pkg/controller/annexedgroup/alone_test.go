@@ -4,6 +4,7 @@
 package annexedgroup
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -138,6 +139,56 @@ func TestFenceOfAnotherProcessStays(t *testing.T) {
 			}
 			if s := l.sessions.get(group); s != nil && s.fence != nil || len(l.sessions.standing()) > 0 {
 				t.Error("this process still believes in its fence")
+			}
+		})
+	}
+}
+
+// TestNothingIsDoneWithoutTheLease loses the lease before a step, or in it when
+// what could harm the work of the new leader comes next.
+func TestNothingIsDoneWithoutTheLease(t *testing.T) {
+	replaced := errors.New("another controller leads")
+	copying := kubeannexv1alpha1.AnnexedGroupStatus{Phase: kubeannexv1alpha1.PhaseCopying, Serving: kubeannexv1alpha1.ServingClosed}
+	cases := map[string]struct {
+		status kubeannexv1alpha1.AnnexedGroupStatus
+		// fenced says that a fence is up, asked how often the process still leads.
+		fenced bool
+		asked  int
+	}{
+		"before a copy":                      {status: copying},
+		"before the group is taken up again": {status: annexedStatus(time.Now(), metav1.ConditionFalse)},
+		"before data are dropped":            {status: copying, asked: 1},
+		"before a fence is taken down":       {status: copying, fenced: true, asked: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			l := startLab(t, setup{status: tc.status, services: localRoutes()})
+			if tc.fenced {
+				if _, err := l.fences().Raise(t.Context(), labGroup, l.clock.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			left := tc.asked
+			l.Leading = func(context.Context) error {
+				if left--; left < 0 {
+					return replaced
+				}
+				return nil
+			}
+			routes := l.routed(t)
+			group, _, err := l.run(t)
+			if !errors.Is(err, replaced) {
+				t.Errorf("got %v, want %v", err, replaced)
+			}
+			if shortStatus(group) != string(tc.status.Phase)+"/"+string(tc.status.Serving) || l.annex.dropped > 0 || l.opened(t) {
+				t.Errorf("the group is %s, data were dropped %d times, the private route is open: %t", shortStatus(group), l.annex.dropped, l.opened(t))
+			}
+			if diff := cmp.Diff(routes, l.routed(t)); diff != "" {
+				t.Errorf("routes (-before +after):\n%s", diff)
+			}
+			present, err := l.fences().Get(t.Context(), labGroup)
+			if err != nil || present == nil == tc.fenced {
+				t.Errorf("the fence is %v, error %v, want one: %t", present, err, tc.fenced)
 			}
 		})
 	}

@@ -112,6 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("phase %q is unknown: run the controller of the release that wrote it", group.Status.Phase))
 	}
 	result, stepErr := step(ctx, group)
+	if errors.Is(stepErr, errNotAlone) {
+		return reconcile.Result{}, stepErr // the status is the other's
+	}
 	r.conclude(group, stored, result, stepErr)
 	// A step that wrote in between may have come back to what was stored at its beginning.
 	if stored.ResourceVersion != group.ResourceVersion || !apiequality.Semantic.DeepEqual(stored.Status, group.Status) {
@@ -142,7 +145,10 @@ func (r *Reconciler) mustLead(ctx context.Context) error {
 	if r.Leading == nil {
 		return nil
 	}
-	return r.Leading(ctx)
+	if err := r.Leading(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errNotAlone, err)
+	}
+	return nil
 }
 
 // direction is the phase whose step is due: a group that is being deleted turns

@@ -28,7 +28,7 @@ var errTurnBack = errors.New("the AnnexedGroup is being deleted: the adoption is
 
 // errNotAlone ends a step of a process that is no longer the one that moves the
 // group: a leader that was paused, and replaced, for longer than its lease.
-var errNotAlone = errors.New("another process has written the status: see that one controller leads")
+var errNotAlone = errors.New("another controller moves the group: see that one leads")
 
 // knownStatuses are the statuses as this process has last read or written them.
 type knownStatuses struct {
@@ -71,7 +71,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, group *kubeannexv1alpha1.A
 			return errTurnBack
 		}
 		if !r.known.is(fresh) {
-			return errNotAlone
+			return fmt.Errorf("writing the status: %w", errNotAlone)
 		}
 		// Somebody changed the rest.
 		fresh.Status = group.Status

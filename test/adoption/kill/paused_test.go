@@ -73,11 +73,7 @@ func survivePause(t *testing.T, name string, phase kubeannexv1alpha1.AnnexedGrou
 	case <-scenario.Context(t).Done():
 		t.Fatalf("%s goes on although it does not lead any more", leader.Name())
 	}
-	for line := range strings.Lines(leader.Log()[logged:]) {
-		if strings.HasPrefix(line, "E") || strings.Contains(line, "error") {
-			t.Logf("%s went on: %.300s", leader.Name(), strings.TrimSpace(line))
-		}
-	}
+	logComplaints(t, leader, logged)
 	writers.WaitWrites(t, 40)
 	if err := cluster.Heal(scenario.Context(t)); err != nil {
 		t.Fatal(err)
@@ -93,6 +89,19 @@ func survivePause(t *testing.T, name string, phase kubeannexv1alpha1.AnnexedGrou
 	recorder.MustBeQuietAndAlive(t)
 	t.Log(recorder.Summary())
 	return reached == phase
+}
+
+// logComplaints shows the first errors of what a process has logged since then.
+func logComplaints(t *testing.T, process *env.Process, since int) {
+	t.Helper()
+	const most = 3
+	shown := 0
+	for line := range strings.Lines(process.Log()[since:]) {
+		if strings.HasPrefix(line, "E") && shown < most {
+			shown++
+			t.Logf("%s went on: %.200s", process.Name(), strings.TrimSpace(line))
+		}
+	}
 }
 
 func goOn(t *testing.T, process *env.Process) {
