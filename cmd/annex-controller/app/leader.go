@@ -5,7 +5,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -21,9 +20,6 @@ import (
 // leaseTimeout bounds a request for the lease. It is below the ten seconds within
 // which a leader has to renew it (controller-runtime/pkg/manager).
 const leaseTimeout = 5 * time.Second
-
-// errNotLeader is returned to a process whose lease somebody else has.
-var errNotLeader = errors.New("another controller leads: this one was away for longer than its lease lasts")
 
 // election is how the replicas of the controller choose the one that works.
 type election struct {
@@ -56,16 +52,13 @@ func (e *election) lock() (resourcelock.Interface, error) {
 	return lock, nil
 }
 
-// check returns an error unless this process has the lease now. The manager finds
-// that out too, but goes on for up to ten seconds while it cannot renew it
+// leads says whether this process has the lease now. The manager finds that out
+// too, but goes on for up to ten seconds while it cannot renew it
 // (client-go/tools/leaderelection).
-func (e *election) check(ctx context.Context) error {
+func (e *election) leads(ctx context.Context) (bool, error) {
 	lease, err := e.client.CoordinationV1().Leases(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("reading who leads: %w", err)
+		return false, fmt.Errorf("reading who leads: %w", err)
 	}
-	if ptr.Deref(lease.Spec.HolderIdentity, "") != e.identity {
-		return errNotLeader
-	}
-	return nil
+	return ptr.Deref(lease.Spec.HolderIdentity, "") == e.identity, nil
 }

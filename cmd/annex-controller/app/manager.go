@@ -36,9 +36,9 @@ const resync = 30 * time.Second
 
 // newManager returns the manager, and what tells whether this process leads; that
 // is nil without an election.
-func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Manager, func(context.Context) error, error) {
+func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Manager, func(context.Context) (bool, error), error) {
 	var lock resourcelock.Interface
-	var leading func(context.Context) error
+	var leading func(context.Context) (bool, error)
 	if opts.LeaderElect {
 		election, err := newElection(config, opts.Namespace)
 		if err != nil {
@@ -47,7 +47,7 @@ func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Man
 		if lock, err = election.lock(); err != nil {
 			return nil, nil, err
 		}
-		leading = election.check
+		leading = election.leads
 	}
 	mgr, err := manager.New(config, manager.Options{
 		Scheme:                        newScheme(),

@@ -147,7 +147,6 @@ func TestFenceOfAnotherProcessStays(t *testing.T) {
 // TestNothingIsDoneWithoutTheLease loses the lease before a step, or in it when
 // what could harm the work of the new leader comes next.
 func TestNothingIsDoneWithoutTheLease(t *testing.T) {
-	replaced := errors.New("another controller leads")
 	copying := kubeannexv1alpha1.AnnexedGroupStatus{Phase: kubeannexv1alpha1.PhaseCopying, Serving: kubeannexv1alpha1.ServingClosed}
 	cases := map[string]struct {
 		status kubeannexv1alpha1.AnnexedGroupStatus
@@ -169,16 +168,14 @@ func TestNothingIsDoneWithoutTheLease(t *testing.T) {
 				}
 			}
 			left := tc.asked
-			l.Leading = func(context.Context) error {
-				if left--; left < 0 {
-					return replaced
-				}
-				return nil
+			l.Leading = func(context.Context) (bool, error) {
+				left--
+				return left >= 0, nil
 			}
 			routes := l.routed(t)
 			group, _, err := l.run(t)
-			if !errors.Is(err, replaced) {
-				t.Errorf("got %v, want %v", err, replaced)
+			if !errors.Is(err, errNotAlone) {
+				t.Errorf("got %v, want %v", err, errNotAlone)
 			}
 			if shortStatus(group) != string(tc.status.Phase)+"/"+string(tc.status.Serving) || l.annex.dropped > 0 || l.opened(t) {
 				t.Errorf("the group is %s, data were dropped %d times, the private route is open: %t", shortStatus(group), l.annex.dropped, l.opened(t))

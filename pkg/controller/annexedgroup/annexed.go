@@ -34,6 +34,9 @@ const (
 // annexed looks for stray writes, closes the private route after that, and then
 // keeps the group as the user wants it.
 func (r *Reconciler) annexed(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
+		return outcome{}, err
+	}
 	setCondition(group, kubeannexv1alpha1.ConditionAnnexed, metav1.ConditionTrue, "Annexed", "Annex serves the group")
 	wait, done, err := r.watchStrays(ctx, group)
 	if err != nil {
@@ -43,10 +46,17 @@ func (r *Reconciler) annexed(ctx context.Context, group *kubeannexv1alpha1.Annex
 	if err != nil {
 		return outcome{}, err
 	}
-	if done {
-		return again(follow), r.purge(ctx, group)
+	strays := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
+	switch {
+	case !done || strays.Reason == reasonWatching:
+		return again(sooner(wait, follow)), nil
+	case strays.Status == metav1.ConditionTrue:
+		// The private route, by which they can be looked at, stays open, whoever applies the definitions.
+		if err := r.changeDefinitions(ctx, group.Name, touched); err != nil {
+			return outcome{}, err
+		}
 	}
-	return again(sooner(wait, follow)), nil
+	return again(follow), r.purge(ctx, group)
 }
 
 // watchStrays looks at the host's copies at once and when no request of before the cut-over can live any more. It
@@ -84,15 +94,13 @@ func (r *Reconciler) watchStrays(ctx context.Context, group *kubeannexv1alpha1.A
 }
 
 // watchAgain lets the host's copies be looked at once more: clients reached them
-// while an APIService did not name annex.
-func (r *Reconciler) watchAgain(group *kubeannexv1alpha1.AnnexedGroup, services []string) {
-	if !meta.IsStatusConditionTrue(group.Status.Conditions, kubeannexv1alpha1.ConditionAnnexed) {
-		return
-	}
+// while an APIService did not name annex. The status is written at once.
+func (r *Reconciler) watchAgain(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, services []string) error {
 	message := fmt.Sprintf("APIService %s did not name annex, clients reached the cluster's own copies meanwhile: they are looked at again", strings.Join(services, ", "))
 	r.Recorder.Eventf(group, nil, "Warning", "RouteRestored", "Route", "%s", message)
 	meta.RemoveStatusCondition(&group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
 	setCondition(group, kubeannexv1alpha1.ConditionStrayWrites, metav1.ConditionUnknown, reasonWatching, message)
+	return r.writeStatus(ctx, group)
 }
 
 // showStrays sets the condition. While it is not the last look the reason says so.
@@ -122,9 +130,6 @@ func (r *Reconciler) strays(ctx context.Context, group *kubeannexv1alpha1.Annexe
 	var found []string
 	for _, res := range resources {
 		verified := resourceStatus(group, res.plural).HostDigest
-		if verified == "" {
-			continue
-		}
 		var present digest.Set
 		comparison := newLedger().compare()
 		if s != nil && s.ledgers[res.plural] != nil {
@@ -139,7 +144,11 @@ func (r *Reconciler) strays(ctx context.Context, group *kubeannexv1alpha1.Annexe
 		if err != nil {
 			return "", err
 		}
-		if present.String() == verified {
+		switch {
+		case present.String() == verified, verified == "" && present.Objects == 0:
+			continue
+		case verified == "":
+			found = append(found, res.plural+" (what they were is not known)")
 			continue
 		}
 		found = append(found, res.plural+strayNames(s, comparison))

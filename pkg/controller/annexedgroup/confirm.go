@@ -151,7 +151,7 @@ func (r *Reconciler) serve(ctx context.Context, group *kubeannexv1alpha1.Annexed
 		if err != nil {
 			return err
 		}
-		if r.Connections.AnnexLeaving != nil && mode != kubeannexv1alpha1.ServingOpen {
+		if r.Connections.AnnexLeaving != nil && group.Status.Phase == kubeannexv1alpha1.PhaseReleaseFencing {
 			// A replica that ends may have a write in hand. It answers that it has none, or is waited for.
 			leaving, err := replicaStatuses(ctx, group.Name, r.Connections.AnnexLeaving)
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/controller/definitionguard"
@@ -52,11 +53,19 @@ func (r *Reconciler) guardDefinitions(ctx context.Context) error {
 		Client: r.Connections.Host.Kube, Webhook: r.Connections.Webhook, Username: r.Connections.Username,
 	}
 	routes := &routeguard.Guard{Client: r.Connections.Host.Kube, Service: r.Connections.AnnexService, Username: r.Connections.Username}
-	if len(guarded) > 0 {
-		if err := routes.Ensure(ctx); err != nil {
+	needed := len(guarded) > 0
+	if !needed {
+		// A group whose AnnexedGroup is lost needs it most.
+		if needed, err = r.registrar().RoutesAny(ctx); err != nil {
 			return err
 		}
-	} else if err := routes.Remove(ctx); err != nil {
+	}
+	if needed {
+		err = routes.Ensure(ctx)
+	} else {
+		err = routes.Remove(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	return guard.Apply(ctx, guarded)
@@ -69,9 +78,6 @@ func (r *Reconciler) followDefinitions(ctx context.Context, group *kubeannexv1al
 	if err := r.guardDefinitions(ctx); err != nil {
 		return 0, err
 	}
-	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
-		return 0, err
-	}
 	if err := r.changeDefinitions(ctx, group.Name, held); err != nil {
 		return 0, err
 	}
@@ -82,7 +88,7 @@ func (r *Reconciler) followDefinitions(ctx context.Context, group *kubeannexv1al
 	var leaving []string
 	for i := range definitions {
 		if definitions[i].DeletionTimestamp == nil {
-			err = r.followDefinition(ctx, &definitions[i])
+			err = r.followDefinition(ctx, group, &definitions[i])
 		} else if gone, followErr := r.followDeletion(ctx, group, &definitions[i]); !gone {
 			leaving, err = append(leaving, definitions[i].Name), followErr
 		}
@@ -102,12 +108,8 @@ func (r *Reconciler) followDefinitions(ctx context.Context, group *kubeannexv1al
 	if err != nil {
 		return 0, err
 	}
-	rerouted, err := r.routeVersions(ctx, group.Name, append(definitions, orphans...))
-	if err != nil {
+	if err := r.routeVersions(ctx, group, append(definitions, orphans...)); err != nil {
 		return 0, err
-	}
-	if len(rerouted) > 0 {
-		r.watchAgain(group, rerouted)
 	}
 	if err := r.markServed(ctx, group.Name); err != nil {
 		return 0, err
@@ -164,6 +166,7 @@ var errRestored = errors.New("nothing in the cluster says that annex serves the 
 
 // mustBeAnnexed looks for a trace of the adoption in the cluster: an APIService
 // that names annex, or the finalizer of a definition. A release leaves neither.
+// It is asked before a step that leaves such traces itself.
 func (r *Reconciler) mustBeAnnexed(ctx context.Context, group string) error {
 	definitions, err := listDefinitions(ctx, r.Connections.Host, group)
 	if err != nil || len(definitions) == 0 {
@@ -201,11 +204,13 @@ func unheld(definition *apiextensionsv1.CustomResourceDefinition) (*apiextension
 // followDefinition mirrors one definition. A version that was dropped from
 // storedVersions, after all objects had been written again through the API and so
 // in annex, is dropped in annex too: it could not be removed from the spec otherwise.
-func (r *Reconciler) followDefinition(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition) error {
+func (r *Reconciler) followDefinition(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, definition *apiextensionsv1.CustomResourceDefinition) error {
 	definitions := r.Connections.Annex.Definitions.ApiextensionsV1().CustomResourceDefinitions()
 	stored, err := definitions.Get(ctx, definition.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
+		// Of a kind that is new the cluster has no copies.
+		resourceStatus(group, definition.Spec.Names.Plural).HostDigest = digest.Set{}.String()
 	case err != nil:
 		return fmt.Errorf("reading definition %s of annex: %w", definition.Name, err)
 	case stored.DeletionTimestamp != nil:
@@ -218,7 +223,7 @@ func (r *Reconciler) followDefinition(ctx context.Context, definition *apiextens
 			}
 		}
 	}
-	return r.mirrorDefinition(ctx, definition)
+	return r.mirrorDefinition(ctx, definition, true)
 }
 
 // keptVersions are the stored versions of annex that the cluster lists, too.
@@ -285,25 +290,48 @@ func (r *Reconciler) forgetCopies(ctx context.Context, definition *apiextensions
 }
 
 // routeVersions makes the APIServices of all served versions annex's, and only
-// those. It returns the names of those that somebody had changed.
-func (r *Reconciler) routeVersions(ctx context.Context, group string, definitions []apiextensionsv1.CustomResourceDefinition) (rerouted []string, err error) {
+// those. That some were not is stored before it is mended.
+func (r *Reconciler) routeVersions(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, definitions []apiextensionsv1.CustomResourceDefinition) error {
 	var seen digest.Set
 	for i := range definitions {
 		seen.Add(digest.OfBytes(fmt.Appendf(nil, "%s %d", definitions[i].UID, definitions[i].Generation)))
 	}
 	registrar := r.registrar()
-	var served []string
-	for _, version := range servedVersions(resourcesOf(definitions)) {
+	owned, err := registrar.Owned(ctx, group.Name)
+	if err != nil {
+		return err
+	}
+	versions := servedVersions(resourcesOf(definitions))
+	var served, lost []string
+	for _, version := range versions {
 		served = append(served, version.Version)
-		changed, err := registrar.Keep(ctx, version.GroupVersion(), seen.String())
-		if err != nil {
-			return nil, err
-		}
-		if changed {
-			rerouted = append(rerouted, definitionguard.Name(version.GroupVersion()))
+		if !slices.ContainsFunc(owned, func(s apiregistrationv1.APIService) bool { return s.Spec.Version == version.Version }) {
+			lost = append(lost, definitionguard.Name(version.GroupVersion()))
 		}
 	}
-	return rerouted, registrar.Prune(ctx, group, served)
+	if len(lost) > 0 {
+		if err := r.watchAgain(ctx, group, lost); err != nil {
+			return err
+		}
+	}
+	if err := r.mustLead(ctx); err != nil {
+		return err
+	}
+	for _, version := range versions {
+		if err := registrar.Keep(ctx, version.GroupVersion(), seen.String()); err != nil {
+			return err
+		}
+	}
+	if len(lost) > 0 {
+		// Watches that began at the cluster meanwhile are silent until its definitions change.
+		if err := r.untouchDefinitions(ctx, group.Name); err != nil {
+			return err
+		}
+		if err := r.touchDefinitions(ctx, group.Name); err != nil {
+			return err
+		}
+	}
+	return registrar.Prune(ctx, group.Name, served)
 }
 
 // orphans are the mirrors in annex whose definition the cluster has no more.

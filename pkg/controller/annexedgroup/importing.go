@@ -114,7 +114,8 @@ func (i *importer) flush(ctx context.Context) error {
 	if i.objects == 0 {
 		return nil
 	}
-	if err := i.mustLead(ctx); err != nil {
+	// The copy need not start over because the lease cannot be read.
+	if err := i.mustLead(ctx); errors.Is(err, errNotAlone) {
 		return err
 	}
 	var result kubeannexv1alpha1.ImportResult

@@ -40,7 +40,7 @@ func (r *Reconciler) mirror(ctx context.Context, group *kubeannexv1alpha1.Annexe
 		return outcome{}, err
 	}
 	for i := range definitions {
-		if err := r.mirrorDefinition(ctx, &definitions[i]); err != nil {
+		if err := r.mirrorDefinition(ctx, &definitions[i], false); err != nil {
 			return outcome{}, err
 		}
 	}

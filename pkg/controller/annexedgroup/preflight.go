@@ -26,6 +26,14 @@ func (r *Reconciler) preflight(ctx context.Context, group *kubeannexv1alpha1.Ann
 	if err != nil {
 		return outcome{}, err
 	}
+	// What was in the way of taking it up may be gone.
+	served, err := r.servedByAnnex(ctx, group.Name, resources)
+	if err != nil {
+		return outcome{}, err
+	}
+	if served {
+		return r.resume(ctx, group, resources)
+	}
 	resetResources(group, resources)
 	report, err := r.lookAtHost(ctx, group)
 	if err != nil {

@@ -60,7 +60,10 @@ func (r *Reconciler) purge(ctx context.Context, group *kubeannexv1alpha1.Annexed
 			return err
 		}
 		if refusal != nil {
-			if err := r.untouchDefinitions(ctx, group.Name); err != nil {
+			if !meta.IsStatusConditionTrue(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites) {
+				err = r.untouchDefinitions(ctx, group.Name)
+			}
+			if err != nil {
 				return err
 			}
 			meta.SetStatusCondition(&group.Status.Conditions, *refusal)

@@ -32,8 +32,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock is the real one outside tests.
 	Clock clock.Clock
-	// Leading returns an error when another process has taken over. Nil means that there is none.
-	Leading func(context.Context) error
+	// Leading says whether no other process has taken over. Nil means that there is none.
+	Leading func(context.Context) (bool, error)
 	// HostRequestTimeout is how long a request lives at most that is under way in a kube-apiserver.
 	HostRequestTimeout time.Duration
 
@@ -91,7 +91,8 @@ func (r *Reconciler) steps() map[kubeannexv1alpha1.AnnexedGroupPhase]step {
 
 // Reconcile runs the step of the present phase and writes the status once.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	if err := r.mustLead(ctx); err != nil {
+	// Where it is not known the steps ask again.
+	if err := r.mustLead(ctx); errors.Is(err, errNotAlone) {
 		return reconcile.Result{}, err
 	}
 	groups := r.Connections.Annex.Groups.KubeannexV1alpha1().AnnexedGroups()
@@ -127,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{}, fmt.Errorf("writing the status: %w", err)
 		}
 	}
-	if errors.Is(stepErr, errNewUIDs) || errors.Is(stepErr, errStrayWrites) {
+	if waitsForUser(stepErr) {
 		return reconcile.Result{RequeueAfter: refusalPause}, nil
 	}
 	if stepErr != nil {
@@ -139,16 +140,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: result.after}, nil
 }
 
+// waitsForUser says that trying again soon would not help.
+func waitsForUser(err error) bool {
+	for _, cause := range []error{errNewUIDs, errStrayWrites, errOrphans, errRouted, errRestored} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
 // mustLead fails in a process that was paused and replaced. It is asked before a
 // step, and again right before what could harm the work of the new leader.
 func (r *Reconciler) mustLead(ctx context.Context) error {
 	if r.Leading == nil {
 		return nil
 	}
-	if err := r.Leading(ctx); err != nil {
-		return fmt.Errorf("%w: %w", errNotAlone, err)
+	leads, err := r.Leading(ctx)
+	if err == nil && !leads {
+		err = errNotAlone
 	}
-	return nil
+	return err
 }
 
 // direction is the phase whose step is due: a group that is being deleted turns

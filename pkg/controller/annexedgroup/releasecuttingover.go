@@ -50,8 +50,11 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 	if err != nil {
 		return outcome{}, err
 	}
+	pause := releasedPause
 	switch group.Status.Serving {
 	case kubeannexv1alpha1.ServingReleased:
+		// An earlier run has ended, and nobody has looked at the kube-apiservers since.
+		pause = absentPause
 	case kubeannexv1alpha1.ServingReadOnly:
 		if err := r.prepareOwners(ctx, group, resources); err != nil {
 			return r.releaseBack(ctx, group, err)
@@ -66,11 +69,15 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingReleased); err != nil {
 		return outcome{}, err
 	}
-	since := r.Clock.Now()
-	if err := r.returnConversions(ctx, group.Name); err != nil {
+	end := r.Clock.Now().Add(pause)
+	away, err := r.returnConversions(ctx, group.Name)
+	if err != nil {
 		return outcome{}, err
 	}
-	if err := r.returnVersions(ctx, group.Name, resources, since); err != nil {
+	if away {
+		end = r.Clock.Now().Add(absentPause)
+	}
+	if err := r.returnVersions(ctx, group.Name, resources, end); err != nil {
 		return outcome{}, err
 	}
 	if err := r.confirmReturned(ctx, group.Name, resources); err != nil {
@@ -96,11 +103,12 @@ func (r *Reconciler) releaseCutOver(ctx context.Context, group *kubeannexv1alpha
 }
 
 // returnConversions gives definitions with a conversion webhook back as they were,
-// and waits until every kube-apiserver converts with it.
-func (r *Reconciler) returnConversions(ctx context.Context, group string) error {
+// and waits until every kube-apiserver converts with it. It returns whether one
+// was away meanwhile.
+func (r *Reconciler) returnConversions(ctx context.Context, group string) (away bool, err error) {
 	definitions, err := listDefinitions(ctx, r.Connections.Host, group)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var converted []resource
 	for i := range definitions {
@@ -112,7 +120,7 @@ func (r *Reconciler) returnConversions(ctx context.Context, group string) error 
 	}
 	for i := range converted {
 		if err := r.changeDefinition(ctx, converted[i].definition, untouched); err != nil {
-			return err
+			return false, err
 		}
 	}
 	return r.awaitNoPrivate(ctx, converted)
@@ -166,8 +174,8 @@ func (r *Reconciler) restoreOwners(ctx context.Context, group string, resources 
 }
 
 // returnVersions gives the APIServices back, not before clients of every
-// kube-apiserver had time to be told by annex to list again.
-func (r *Reconciler) returnVersions(ctx context.Context, group string, resources []resource, since time.Time) error {
+// kube-apiserver had time, until end at least, to be told by annex to list again.
+func (r *Reconciler) returnVersions(ctx context.Context, group string, resources []resource, end time.Time) error {
 	registrar := r.registrar()
 	owned, err := registrar.Owned(ctx, group)
 	if err != nil || len(owned) == 0 {
@@ -179,7 +187,10 @@ func (r *Reconciler) returnVersions(ctx context.Context, group string, resources
 			routed = append(routed, gvr)
 		}
 	}
-	if err := r.tellEverybody(ctx, routed, since); err != nil {
+	if err := r.tellEverybody(ctx, routed, end); err != nil {
+		return err
+	}
+	if err := r.mustLead(ctx); err != nil {
 		return err
 	}
 	for i := range owned {
@@ -192,10 +203,10 @@ func (r *Reconciler) returnVersions(ctx context.Context, group string, resources
 }
 
 // tellEverybody returns when every kube-apiserver has passed on annex's refusals
-// for releasedPause, and for absentPause after the last time that one did not:
-// its clients may come back as late as that.
-func (r *Reconciler) tellEverybody(ctx context.Context, routed []schema.GroupVersionResource, since time.Time) error {
-	end, giveUp := since.Add(releasedPause), r.Clock.Now().Add(absentPause+confirmTimeout)
+// until end, and for absentPause after the last time that one did not: its clients
+// may come back as late as that.
+func (r *Reconciler) tellEverybody(ctx context.Context, routed []schema.GroupVersionResource, end time.Time) error {
+	giveUp := r.Clock.Now().Add(absentPause + confirmTimeout)
 	for {
 		err := r.onEveryHost(ctx, func(ctx context.Context, server hostEndpoint) error {
 			for _, gvr := range routed {

@@ -62,18 +62,31 @@ func (r *Reconciler) release(ctx context.Context, group *kubeannexv1alpha1.Annex
 			return outcome{}, err
 		}
 	}
+	// Writers must not wait for a replica that takes long to end.
+	if r.Connections.AnnexLeaving != nil {
+		leaving, err := r.Connections.AnnexLeaving(ctx)
+		if err != nil {
+			return outcome{}, err
+		}
+		if len(leaving) > 0 {
+			return outcome{}, fmt.Errorf("%s ends and may have writes in hand: wait, or delete its pod with --force if its node is lost", leaving[0].Name)
+		}
+	}
 	return next(kubeannexv1alpha1.PhaseReleaseFencing), nil
 }
 
 // mayRelease looks at what a release would lose. It returns when to look again,
 // or that everything was looked at; what speaks against the release is an error.
 func (r *Reconciler) mayRelease(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (wait time.Duration, done bool, err error) {
+	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
+		return 0, false, err
+	}
 	if wait, err := r.followDefinitions(ctx, group); err != nil || wait > 0 {
 		return wait, false, err
 	}
 	if mirrored := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionMirrored); mirrored != nil && mirrored.Reason == reasonOrphaned {
 		// The release would drop their objects, which have no place in the cluster.
-		return 0, false, fmt.Errorf("the group cannot be released whole: %s", mirrored.Message)
+		return 0, false, fmt.Errorf("%w: %s", errOrphans, mirrored.Message)
 	}
 	// A write of before the adoption may be late, or have come while a route was taken away:
 	// what the release overwrites is looked at first.
@@ -128,6 +141,9 @@ func (r *Reconciler) releaseSession(ctx context.Context, group *kubeannexv1alpha
 	}
 	return s, nil
 }
+
+// errOrphans refuses a release.
+var errOrphans = errors.New("the group cannot be released whole")
 
 // errStrayWrites refuses a release: it would overwrite or delete what nobody has looked at.
 var errStrayWrites = errors.New("set spec.discardStrayWrites to release the group without them, annex serves it until then")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -98,8 +99,10 @@ func (r *Reconciler) awaitPrivate(ctx context.Context, resources []resource) err
 
 // awaitNoPrivate waits until no kube-apiserver serves the private version any
 // more: from then on it knows the definitions, and their conversion, as they were.
-func (r *Reconciler) awaitNoPrivate(ctx context.Context, resources []resource) error {
-	return r.await(ctx, confirmTimeout, func(ctx context.Context) error {
+// It returns whether one did not answer at all meanwhile.
+func (r *Reconciler) awaitNoPrivate(ctx context.Context, resources []resource) (bool, error) {
+	var away atomic.Bool
+	err := r.await(ctx, confirmTimeout, func(ctx context.Context) error {
 		return r.onEveryHost(ctx, func(ctx context.Context, server hostEndpoint) error {
 			for _, res := range resources {
 				_, err := revisionAt(ctx, server, res.private())
@@ -107,12 +110,16 @@ func (r *Reconciler) awaitNoPrivate(ctx context.Context, resources []resource) e
 					return fmt.Errorf("it still serves the private version of %s", res.plural)
 				}
 				if !apierrors.IsNotFound(err) {
+					if apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+						away.Store(true) // no answer of an API server
+					}
 					return fmt.Errorf("asking for the private version of %s: %w", res.plural, err)
 				}
 			}
 			return nil
 		})
 	})
+	return away.Load(), err
 }
 
 // deleteCopies deletes all copies that the host keeps of a resource, finalizers

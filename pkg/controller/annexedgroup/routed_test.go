@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
@@ -203,10 +204,15 @@ func TestRestoredClusterIsNotTakenOver(t *testing.T) {
 		"every trace":            {held, routes(), false},
 	}
 	for name, tc := range cases {
-		for _, phase := range []kubeannexv1alpha1.AnnexedGroupPhase{kubeannexv1alpha1.PhaseAnnexed, kubeannexv1alpha1.PhaseReleasing} {
+		for _, phase := range []kubeannexv1alpha1.AnnexedGroupPhase{kubeannexv1alpha1.PhaseUnfencing, kubeannexv1alpha1.PhaseAnnexed, kubeannexv1alpha1.PhaseReleasing} {
+			if phase == kubeannexv1alpha1.PhaseUnfencing && !tc.wantErr {
+				continue // it leaves the routes to the next phase
+			}
 			t.Run(name+" in "+string(phase), func(t *testing.T) {
 				status := annexedStatus(time.Now(), metav1.ConditionFalse)
 				status.Phase = phase
+				// Before the last look at strays the definitions are touched.
+				meta.RemoveStatusCondition(&status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
 				l := startLab(t, setup{
 					status: status, deleting: phase == kubeannexv1alpha1.PhaseReleasing, services: tc.services,
 					definitions: []*apiextensionsv1.CustomResourceDefinition{tc.definition},
@@ -248,7 +254,7 @@ func TestServedIsMarked(t *testing.T) {
 		}
 		// It is never without the mark: the AnnexedGroup may be lost at any moment.
 		changed.Labels = map[string]string{"app": changed.Annotations["owner"]}
-		if err := l.mirrorDefinition(t.Context(), changed); err != nil {
+		if err := l.mirrorDefinition(t.Context(), changed, true); err != nil {
 			t.Fatal(err)
 		}
 		mirror, err := l.mirrors.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), "morphs."+labGroup, metav1.GetOptions{})
@@ -259,6 +265,24 @@ func TestServedIsMarked(t *testing.T) {
 		if diff := cmp.Diff(want, mirror.Annotations); diff != "" {
 			t.Errorf("annotations of the mirror (-want +got):\n%s", diff)
 		}
+	}
+}
+
+// TestCopyTakesTheMarkOff begins an adoption over definitions that an earlier one has left.
+func TestCopyTakesTheMarkOff(t *testing.T) {
+	l := startLab(t, setup{status: kubeannexv1alpha1.AnnexedGroupStatus{Phase: kubeannexv1alpha1.PhaseMirroring, Serving: kubeannexv1alpha1.ServingClosed}, services: localRoutes()})
+	if err := l.markServed(t.Context(), labGroup); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.mirrorDefinition(t.Context(), definition(t), false); err != nil {
+		t.Fatal(err)
+	}
+	mirror, err := l.mirrors.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), "morphs."+labGroup, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mirror.Annotations[servedAnnotation] != "" {
+		t.Error("an unfinished copy would be taken for what annex has served")
 	}
 }
 

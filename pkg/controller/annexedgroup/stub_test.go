@@ -17,6 +17,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -310,11 +311,20 @@ func localRoutes() []*apiregistrationv1.APIService {
 	return []*apiregistrationv1.APIService{apiServiceOf(), apiServiceOf(version("v2"))}
 }
 
-// run reconciles once and returns the group after that, nil when it has gone.
+// run reconciles once and returns the group after that, nil when it has gone. A
+// refusal that waits for the user is no error of Reconcile; it is returned as one.
 func (l *lab) run(t *testing.T) (*kubeannexv1alpha1.AnnexedGroup, reconcile.Result, error) {
 	t.Helper()
 	result, err := l.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: labGroup}})
-	return l.annex.present(), result, err
+	group := l.annex.present()
+	if progressing := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionProgressing); err == nil && progressing != nil {
+		for _, cause := range []error{errRouted, errRestored, errOrphans} {
+			if result.RequeueAfter == refusalPause && strings.Contains(progressing.Message, cause.Error()) {
+				err = fmt.Errorf("%w: %s", cause, progressing.Message)
+			}
+		}
+	}
+	return group, result, err
 }
 
 // routed tells where the requests of each version go.

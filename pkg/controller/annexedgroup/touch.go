@@ -117,8 +117,9 @@ func isMirror(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	return definition.Annotations[mirrorAnnotation] != ""
 }
 
-// mirrorDefinition brings annex's definition to what the host's is.
-func (r *Reconciler) mirrorDefinition(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition) error {
+// mirrorDefinition brings annex's definition to what the host's is. The mark of
+// one that annex has served is kept or, before a copy, taken off.
+func (r *Reconciler) mirrorDefinition(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, keepMark bool) error {
 	wanted, err := mirrorOf(definition)
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (r *Reconciler) mirrorDefinition(ctx context.Context, definition *apiextens
 		_, err = definitions.Create(ctx, wanted, metav1.CreateOptions{})
 	} else if err == nil {
 		updated := stored.DeepCopy()
-		if mark := stored.Annotations[servedAnnotation]; mark != "" {
+		if mark := stored.Annotations[servedAnnotation]; mark != "" && keepMark {
 			wanted.Annotations[servedAnnotation] = mark
 		}
 		updated.Labels, updated.Annotations, updated.Spec = wanted.Labels, wanted.Annotations, wanted.Spec

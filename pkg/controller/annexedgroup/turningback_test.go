@@ -179,7 +179,7 @@ func TestEverybodyIsTold(t *testing.T) {
 			r := &Reconciler{Clock: now, Connections: cluster.Connections{
 				HostEndpoints: func(context.Context) ([]*cluster.Server, error) { return servers, nil },
 			}}
-			err := r.tellEverybody(t.Context(), []schema.GroupVersionResource{{Group: labGroup, Version: "v1", Resource: "morphs"}}, begin.Add(-tc.earlier))
+			err := r.tellEverybody(t.Context(), []schema.GroupVersionResource{{Group: labGroup, Version: "v1", Resource: "morphs"}}, begin.Add(releasedPause-tc.earlier))
 			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
 				t.Errorf("got %v, want %q", err, tc.wantErr)
 			}
@@ -250,13 +250,14 @@ func TestDependentsAreLookedForEverywhere(t *testing.T) {
 // TestLeavingReplicasAreWaitedFor has a replica that ends with a write in hand:
 // it shows the mode of before until the write is over.
 func TestLeavingReplicasAreWaitedFor(t *testing.T) {
-	for mode, wantAsked := range map[kubeannexv1alpha1.ServingMode]int32{
-		kubeannexv1alpha1.ServingReadOnly: 3, kubeannexv1alpha1.ServingClosed: 3, kubeannexv1alpha1.ServingReleased: 3,
-		// Nothing depends on what it answers when annex opens.
-		kubeannexv1alpha1.ServingOpen: 0,
+	for phase, wantAsked := range map[kubeannexv1alpha1.AnnexedGroupPhase]int32{
+		kubeannexv1alpha1.PhaseReleaseFencing: 3,
+		// It had no write of a group that annex did not serve yet.
+		kubeannexv1alpha1.PhaseCuttingOver: 0,
 	} {
-		t.Run(string(mode), func(t *testing.T) {
-			l := startLab(t, setup{status: kubeannexv1alpha1.AnnexedGroupStatus{Phase: kubeannexv1alpha1.PhaseAnnexed}})
+		t.Run(string(phase), func(t *testing.T) {
+			const mode = kubeannexv1alpha1.ServingReadOnly
+			l := startLab(t, setup{status: kubeannexv1alpha1.AnnexedGroupStatus{Phase: phase}})
 			var asked atomic.Int32
 			listener := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, _ *http.Request) {
 				status := &kubeannexv1alpha1.ReplicaStatus{Serving: mode}

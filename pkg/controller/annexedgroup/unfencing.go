@@ -12,6 +12,12 @@ import (
 // unfence opens the group: first every replica of annex, then the fence, which
 // annex obeys as the host does.
 func (r *Reconciler) unfence(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
+	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
+		return outcome{}, err
+	}
+	if err := r.markServed(ctx, group.Name); err != nil {
+		return outcome{}, err
+	}
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingOpen); err != nil {
 		return outcome{}, err
 	}

@@ -16,6 +16,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/clock"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 )
 
 const (
@@ -92,21 +94,19 @@ func (r *Registrar) foreign(service *apiregistrationv1.APIService) error {
 // takes over the one that kube-apiserver made. One that belongs to somebody
 // else gives a ForeignError. A claim outlives the lack of a definition for two minutes.
 func (r *Registrar) Claim(ctx context.Context, version schema.GroupVersion) error {
-	_, err := r.change(ctx, version, func(service *apiregistrationv1.APIService) bool {
+	return r.change(ctx, version, func(service *apiregistrationv1.APIService) bool {
 		if service.Annotations == nil {
 			service.Annotations = map[string]string{}
 		}
 		service.Annotations[wantedAnnotation] = r.Clock.Now().UTC().Format(time.RFC3339)
 		return true
 	})
-	return err
 }
 
 // Keep is Claim without the respite: it writes only what differs. Refresh, when
 // not empty, is noted on the APIService; a new value makes every kube-apiserver
-// read annex's discovery again at once instead of within a minute. It returns
-// whether the APIService was missing or routed elsewhere.
-func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refresh string) (rerouted bool, err error) {
+// read annex's discovery again at once instead of within a minute.
+func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refresh string) error {
 	return r.change(ctx, version, func(service *apiregistrationv1.APIService) bool {
 		if refresh == "" || service.Annotations[refreshAnnotation] == refresh {
 			return false
@@ -122,17 +122,15 @@ func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refre
 // refreshAnnotation is a digest of the definitions that annex serves.
 const refreshAnnotation = "kubeannex.io/definitions"
 
-// change writes what differs, and returns whether requests were routed elsewhere before.
-func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, note func(*apiregistrationv1.APIService) bool) (rerouted bool, err error) {
+func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, note func(*apiregistrationv1.APIService) bool) error {
 	services := r.Client.ApiregistrationV1().APIServices()
 	again := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-	err = retry.OnError(retry.DefaultBackoff, again, func() error {
+	err := retry.OnError(retry.DefaultBackoff, again, func() error {
 		service, err := services.Get(ctx, Name(version), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			service = &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: Name(version)}}
 			r.direct(service, version)
 			note(service)
-			rerouted = true
 			_, err = services.Create(ctx, service, metav1.CreateOptions{})
 			return err
 		}
@@ -142,7 +140,6 @@ func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, not
 		if err := r.foreign(service); err != nil {
 			return err
 		}
-		rerouted = !r.Owns(service)
 		changed := r.direct(service, version)
 		if note(service) || changed {
 			_, err = services.Update(ctx, service, metav1.UpdateOptions{})
@@ -150,9 +147,9 @@ func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, not
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("taking over APIService %s: %w", Name(version), err)
+		return fmt.Errorf("taking over APIService %s: %w", Name(version), err)
 	}
-	return rerouted, nil
+	return nil
 }
 
 // direct sets what makes an APIService annex's and says whether anything changed.
@@ -243,13 +240,23 @@ func (r *Registrar) prunable(service *apiregistrationv1.APIService, served []str
 
 // Owned returns the APIServices of a group that name annex.
 func (r *Registrar) Owned(ctx context.Context, group string) ([]apiregistrationv1.APIService, error) {
+	return r.owned(ctx, func(g string) bool { return g == group })
+}
+
+// RoutesAny says whether an APIService names annex of a group that is not annex's own.
+func (r *Registrar) RoutesAny(ctx context.Context) (bool, error) {
+	owned, err := r.owned(ctx, func(g string) bool { return g != kubeannex.GroupName })
+	return len(owned) > 0, err
+}
+
+func (r *Registrar) owned(ctx context.Context, wanted func(group string) bool) ([]apiregistrationv1.APIService, error) {
 	list, err := r.Client.ApiregistrationV1().APIServices().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing APIServices: %w", err)
 	}
 	var owned []apiregistrationv1.APIService
 	for i := range list.Items {
-		if list.Items[i].Spec.Group == group && r.Owns(&list.Items[i]) {
+		if wanted(list.Items[i].Spec.Group) && r.Owns(&list.Items[i]) {
 			owned = append(owned, list.Items[i])
 		}
 	}
