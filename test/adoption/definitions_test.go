@@ -168,6 +168,12 @@ func TestForeignVersionIsRefused(t *testing.T) {
 	if _, err := client.ApiregistrationV1().APIServices().Create(scenario.Context(t), foreign, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		// Nobody answers for it, and releases of other tests need the whole of discovery.
+		if err := client.ApiregistrationV1().APIServices().Delete(context.WithoutCancel(t.Context()), foreign.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	err = changeDefinition(t, group, "gadgets", addVersion("v7"))
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "default/somebody") {
 		t.Errorf("the answer is %v, want a refusal that names the service", err)
