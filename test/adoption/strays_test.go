@@ -56,7 +56,11 @@ func TestPrivateRouteCloses(t *testing.T) {
 		if want == metav1.ConditionTrue && !strings.Contains(condition.Message, stray.Namespaces[0]+"/owner") {
 			t.Errorf("the message %q does not name the object", condition.Message)
 		}
-		mustHaveNoPrivateVersion(t, group)
+		if want == metav1.ConditionFalse {
+			mustHaveNoPrivateVersion(t, group)
+		} else if err := group.CheckNoPrivateVersion(t, "gadgets")(scenario.Context(t)); err == nil {
+			t.Errorf("%s: the strays cannot be looked at through the private version", group.Name)
+		}
 	}
 	if diff := cmp.Diff(specs, definitionSpecs(t, quiet)); diff != "" {
 		t.Errorf("definitions (-before +after):\n%s", diff)

@@ -73,7 +73,7 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 	server.Register(fence.Path, &fence.Handler{Username: connections.Username})
 	server.Register(ownerhold.Path, ownerhold.NewWebhook())
 	server.Register(definitionguard.Path, definitionguard.NewWebhook(&definitionguard.Handler{
-		Groups: connections.Annex.Groups, Username: connections.Username,
+		Groups: connections.Annex.Groups, Username: connections.Username, Routed: reconciler.AwaitRoute,
 		Registrar: &definitionguard.Registrar{
 			Client: connections.Host.APIServices, Service: connections.AnnexService, CA: connections.AnnexCA, Clock: clock.RealClock{},
 		},

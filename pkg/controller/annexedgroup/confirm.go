@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -92,6 +93,31 @@ func (r *Reconciler) onEveryHost(ctx context.Context, ask func(context.Context, 
 			return err
 		}
 	}
+}
+
+// routeTimeout is how long the guard of definitions may wait for kube-apiservers. The webhook has ten seconds.
+const routeTimeout = 7 * time.Second
+
+// AwaitRoute returns when every kube-apiserver passes requests of a version on to
+// annex. Where none does and no definition has it the answer is 404; an APIService
+// of a service that does not have the version yet is answered 503.
+func (r *Reconciler) AwaitRoute(ctx context.Context, version schema.GroupVersion) error {
+	servers, err := r.Connections.HostEndpoints(ctx)
+	if err != nil {
+		return err
+	}
+	return r.await(ctx, routeTimeout, func(ctx context.Context) error {
+		return onEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
+			err := server.Kube.Discovery().RESTClient().Get().AbsPath("/apis", version.Group, version.Version).MaxRetries(0).Do(ctx).Error()
+			if apierrors.IsNotFound(err) {
+				return fmt.Errorf("it does not route %s to annex yet", version)
+			}
+			if _, answered := errors.AsType[*apierrors.StatusError](err); answered {
+				return nil
+			}
+			return err
+		})
+	})
 }
 
 // replicas asks every annex-apiserver what it knows of a group.

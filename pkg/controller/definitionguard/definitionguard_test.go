@@ -4,7 +4,9 @@
 package definitionguard
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -139,6 +141,9 @@ func TestGuardDecides(t *testing.T) {
 		group   string
 		dryRun  bool
 		foreign bool
+		// away is why not every kube-apiserver routes to annex, known that v2 is served already.
+		away  error
+		known bool
 		// wantCode is 0 when it is allowed, wantText is part of the refusal.
 		wantCode    int32
 		wantText    string
@@ -146,6 +151,9 @@ func TestGuardDecides(t *testing.T) {
 	}{
 		"a new version":             {phase: kubeannexv1alpha1.PhaseAnnexed, wantClaimed: true},
 		"a new version, releasing":  {phase: kubeannexv1alpha1.PhaseReleasing, wantClaimed: true},
+		"one does not route yet":    {phase: kubeannexv1alpha1.PhaseAnnexed, away: errors.New("kube-apiserver b is away"), wantCode: http.StatusServiceUnavailable, wantText: "kube-apiserver b is away", wantClaimed: true},
+		"a version that is known":   {phase: kubeannexv1alpha1.PhaseAnnexed, away: errors.New("kube-apiserver b is away"), known: true, wantClaimed: true},
+		"a dry run waits for none":  {phase: kubeannexv1alpha1.PhaseAnnexed, away: errors.New("kube-apiserver b is away"), dryRun: true},
 		"a dry run writes nothing":  {phase: kubeannexv1alpha1.PhaseAnnexed, dryRun: true},
 		"a foreign version":         {phase: kubeannexv1alpha1.PhaseAnnexed, foreign: true, wantCode: http.StatusForbidden, wantText: "v2 cannot be served by annex like the rest of the group: APIService v2.lab.annex.test belongs to service default/somebody"},
 		"a foreign version, dry":    {phase: kubeannexv1alpha1.PhaseAnnexed, foreign: true, dryRun: true, wantCode: http.StatusForbidden, wantText: "belongs to service default/somebody"},
@@ -163,7 +171,13 @@ func TestGuardDecides(t *testing.T) {
 				registrar = newRegistrar(at("v2", "default", "somebody", nil))
 			}
 			handler := &Handler{Groups: annexfake.NewClientset(annexedGroup(tc.phase)), Registrar: registrar, Username: "annex-controller"}
-			response := handler.Handle(t.Context(), review(t, tc.user, tc.group, tc.dryRun))
+			handler.Routed = func(_ context.Context, version schema.GroupVersion) error {
+				if version != (schema.GroupVersion{Group: group, Version: "v2"}) || stored(t, registrar, "v2") == nil {
+					t.Errorf("the route of %s is waited for, want that of v2 when its APIService is there", version)
+				}
+				return tc.away
+			}
+			response := handler.Handle(t.Context(), review(t, tc.user, tc.group, tc.dryRun, tc.known))
 			if response.Allowed != (tc.wantCode == 0) {
 				t.Fatalf("allowed is %t: %+v", response.Allowed, response.Result)
 			}
@@ -181,7 +195,7 @@ func TestGuardDecides(t *testing.T) {
 	}
 }
 
-func review(t *testing.T, user, of string, dryRun bool) admission.Request {
+func review(t *testing.T, user, of string, dryRun, known bool) admission.Request {
 	t.Helper()
 	definition := apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: of,
@@ -196,8 +210,12 @@ func review(t *testing.T, user, of string, dryRun bool) admission.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
+	old := content
+	if !known {
+		old = []byte("{}")
+	}
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-		Operation: admissionv1.Update, Object: runtime.RawExtension{Raw: content}, DryRun: &dryRun,
+		Operation: admissionv1.Update, Object: runtime.RawExtension{Raw: content}, OldObject: runtime.RawExtension{Raw: old}, DryRun: &dryRun,
 		UserInfo: authenticationv1.UserInfo{Username: user},
 	}}
 }

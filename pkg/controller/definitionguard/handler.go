@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -33,6 +34,9 @@ type Handler struct {
 	Groups annexclient.Interface
 	// Registrar points APIServices at annex.
 	Registrar *Registrar
+	// Routed returns when every kube-apiserver sends requests of a version to annex. A
+	// kube-apiserver may learn of a definition before it learns of an APIService that is older.
+	Routed func(context.Context, schema.GroupVersion) error
 	// Username is who the controller is at the host. The guard lets it pass.
 	Username string
 }
@@ -47,9 +51,14 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	if h.Username != "" && request.UserInfo.Username == h.Username {
 		return admission.Allowed("")
 	}
-	var definition apiextensionsv1.CustomResourceDefinition
+	var definition, old apiextensionsv1.CustomResourceDefinition
 	if err := json.Unmarshal(request.Object.Raw, &definition); err != nil {
 		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decoding the CustomResourceDefinition: %w", err))
+	}
+	if request.Operation == admissionv1.Update {
+		if err := json.Unmarshal(request.OldObject.Raw, &old); err != nil {
+			return admission.Errored(http.StatusBadRequest, fmt.Errorf("decoding the stored CustomResourceDefinition: %w", err))
+		}
 	}
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
 		return admission.Allowed("")
@@ -67,34 +76,46 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 		return refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			fmt.Sprintf("the group %s is being moved between the cluster and annex (phase %s): try again in a second", group.Name, group.Status.Phase))
 	case stageServed:
-		return h.claim(ctx, &definition, request.DryRun != nil && *request.DryRun)
+		return h.claim(ctx, &definition, &old, request.DryRun != nil && *request.DryRun)
 	default:
 		return admission.Allowed("")
 	}
 }
 
-// claim takes over the APIServices of all served versions.
-func (h *Handler) claim(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, dryRun bool) admission.Response {
-	claim := h.Registrar.Claim
-	if dryRun {
-		claim = h.Registrar.Check
-	}
-	for _, version := range definition.Spec.Versions {
-		if !version.Served || version.Name == kubeannexv1alpha1.PrivateVersion {
-			continue
+// claim takes over the APIServices of all served versions. Those that were not
+// served before are waited for.
+func (h *Handler) claim(ctx context.Context, definition, old *apiextensionsv1.CustomResourceDefinition, dryRun bool) admission.Response {
+	before := served(old)
+	for _, version := range served(definition) {
+		gv := schema.GroupVersion{Group: definition.Spec.Group, Version: version}
+		var err error
+		if dryRun {
+			err = h.Registrar.Check(ctx, gv)
+		} else if err = h.Registrar.Claim(ctx, gv); err == nil && !slices.Contains(before, version) {
+			err = h.Routed(ctx, gv)
 		}
-		err := claim(ctx, schema.GroupVersion{Group: definition.Spec.Group, Version: version.Name})
 		var foreign *ForeignError
 		switch {
 		case errors.As(err, &foreign):
 			return refuse(http.StatusForbidden, metav1.StatusReasonForbidden,
-				fmt.Sprintf("version %s cannot be served by annex like the rest of the group: %v", version.Name, foreign))
+				fmt.Sprintf("version %s cannot be served by annex like the rest of the group: %v", version, foreign))
 		case err != nil:
 			return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
-				fmt.Sprintf("version %s cannot be routed to annex before it is served: %v: try again", version.Name, err))
+				fmt.Sprintf("version %s cannot be routed to annex before it is served: %v: try again", version, err))
 		}
 	}
 	return admission.Allowed("")
+}
+
+// served are the names of the versions that clients of a definition may ask for.
+func served(definition *apiextensionsv1.CustomResourceDefinition) []string {
+	var names []string
+	for _, version := range definition.Spec.Versions {
+		if version.Served && version.Name != kubeannexv1alpha1.PrivateVersion {
+			names = append(names, version.Name)
+		}
+	}
+	return names
 }
 
 // stage is what the guard has to do for a group.
