@@ -29,6 +29,7 @@ func TestClientSideApply(t *testing.T) {
 }
 
 func TestServerSideApply(t *testing.T) {
+	// Managed fields are ordered by time first, of which only seconds are kept, then by manager: the order is no part of the comparison.
 	runScript(t, "ssa", []step{
 		{run: "apply --server-side -f - --dry-run=server", stdin: gadget("one", "{color: red}"), want: "serverside-applied (server dry run)"},
 		{run: "get gdg", want: "No resources found"},
@@ -37,18 +38,18 @@ func TestServerSideApply(t *testing.T) {
 		{run: "apply --server-side --field-manager=other -f -", stdin: gadget("one", "{hot: true}"), want: "serverside-applied"},
 		{run: "apply --server-side --field-manager=other -f -", stdin: gadget("one", "{color: blue}"), wantExit: 1, want: "conflict with \"kubectl\": .spec.color"},
 		{run: "apply --server-side --field-manager=other --force-conflicts -f -", stdin: gadget("one", "{color: blue}"), want: "serverside-applied"},
-		{run: "get gdg one -o yaml --show-managed-fields", want: "f:color"},
+		{run: "get gdg one -o json --show-managed-fields", want: "f:color", unordered: true},
 		{run: "apply --server-side -f -", stdin: gadget("one", "{}"), want: "serverside-applied"},
 		{run: "get gdg one -o jsonpath={.spec}", want: `{"color":"blue"}`},
 		{run: "apply --server-side --field-manager=old -f -", stdin: "{apiVersion: lab.annex.test/v1beta1, kind: Gadget, metadata: {name: one}, spec: {note: x}}", want: "serverside-applied"},
 		{run: "apply --server-side --subresource=status --field-manager=state -f -", stdin: "{apiVersion: lab.annex.test/v1, kind: Gadget, metadata: {name: one}, status: {size: 1, conditions: [{type: Ready, status: \"True\"}]}}", want: "serverside-applied"},
 		{run: "apply --server-side --subresource=status --field-manager=more -f -", stdin: "{apiVersion: lab.annex.test/v1, kind: Gadget, metadata: {name: one}, status: {conditions: [{type: Warm, status: \"False\"}]}}", want: "serverside-applied"},
-		{run: "get gdg one -o yaml --show-managed-fields", want: "subresource: status"},
+		{run: "get gdg one -o json --show-managed-fields", want: `"subresource": "status"`, unordered: true},
 		{run: "apply --server-side -f -", stdin: gadget("one", "{color: 5}"), wantExit: 1, want: "color"},
 		{run: "apply --server-side -f -", stdin: gadget("one", "{shape: round}"), wantExit: 1, want: "shape"},
 		{run: "apply -f -", stdin: gadget("two", "{color: red}"), want: "created"},
 		{run: "apply --server-side -f -", stdin: gadget("two", "{size: 1}"), want: "serverside-applied"},
-		{run: "get gdg two -o yaml --show-managed-fields", want: "size: 1"},
+		{run: "get gdg two -o json --show-managed-fields", want: `"size": 1`, unordered: true},
 		{run: "diff --server-side -f -", stdin: gadget("two", "{size: 1}")},
 		{run: "diff --server-side -f -", stdin: gadget("two", "{size: 2}"), wantExit: 1, want: "+  size: 2"},
 		{run: "diff --server-side --field-manager=else -f -", stdin: gadget("two", "{size: 2}"), wantExit: 2, want: "conflict"},

@@ -33,7 +33,7 @@ func TestCreateAndGet(t *testing.T) {
 		{run: "get gdg missing", wantExit: 1, want: `gadgets.lab.annex.test "missing" not found`},
 		{run: "get gdg missing --ignore-not-found"},
 		{run: "describe gdg one", want: "Color:  red"},
-		{run: "get gdg one -o yaml --show-managed-fields", want: "manager: kubectl-create"},
+		{run: "get gdg one -o json --show-managed-fields", want: `"manager": "kubectl-create"`, unordered: true},
 	})
 }
 
