@@ -25,7 +25,8 @@ func (r *Reconciler) mirror(ctx context.Context, group *kubeannexv1alpha1.Annexe
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingClosed); err != nil {
 		return outcome{}, err
 	}
-	// The guard has to be known to every kube-apiserver long before the cut-over.
+	// Every kube-apiserver is known to have the guard when it holds the fence: that is
+	// a later object of the same kind, of which it learns in order.
 	if err := r.guardDefinitions(ctx); err != nil {
 		return outcome{}, err
 	}
