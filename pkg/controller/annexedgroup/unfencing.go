@@ -12,21 +12,20 @@ import (
 // unfence opens the group: first every replica of annex, then the fence, which
 // annex obeys as the host does.
 func (r *Reconciler) unfence(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) (outcome, error) {
-	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
-		return outcome{}, err
-	}
-	if err := r.markServed(ctx, group.Name); err != nil {
-		return outcome{}, err
-	}
 	if err := r.serve(ctx, group, kubeannexv1alpha1.ServingOpen); err != nil {
 		return outcome{}, err
 	}
 	if err := r.lower(ctx, group); err != nil {
 		return outcome{}, err
 	}
-	// The definitions are touched when writers need not wait for it any more: that can
-	// take kube-apiserver seconds for each. Watches of before the cut-over, silent until
-	// then, end with it.
+	// What follows can take seconds with definitions of a megabyte: writers need not wait for it.
+	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
+		return outcome{}, err
+	}
+	if err := r.markServed(ctx, group.Name); err != nil {
+		return outcome{}, err
+	}
+	// Watches of before the cut-over, silent until now, end with the change.
 	if err := r.touchDefinitions(ctx, group.Name); err != nil {
 		return outcome{}, err
 	}
