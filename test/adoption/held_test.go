@@ -216,13 +216,5 @@ func TestOversizeObjectStopsTheCopy(t *testing.T) {
 	if diff := cmp.Diff([]string(nil), group.AnnexKeys(t)); diff != "" {
 		t.Errorf("annex keeps (-want +got):\n%s", diff)
 	}
-	after := group.HostBytes(t)
-	for _, bytes := range []scenario.HostBytes{before, after} {
-		for _, key := range ofOtherReasons {
-			delete(bytes, key)
-		}
-	}
-	if diff := before.Diff(after); diff != "" {
-		t.Errorf("the adoption that failed changed the host's etcd:\n%.4000s", diff)
-	}
+	mustBeUntouched(t, group, before)
 }

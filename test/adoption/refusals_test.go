@@ -42,6 +42,12 @@ func mustBeRefused(t *testing.T, group *scenario.Group, words ...string) {
 	group.WaitPhase(t, kubeannexv1alpha1.PhasePreflight)
 	group.Delete(t)
 	group.WaitGone(t)
+	mustBeUntouched(t, group, before)
+}
+
+// mustBeUntouched fails the test when an adoption that was given up has changed the host's etcd.
+func mustBeUntouched(t *testing.T, group *scenario.Group, before scenario.HostBytes) {
+	t.Helper()
 	after := group.HostBytes(t)
 	for _, bytes := range []scenario.HostBytes{before, after} {
 		for _, key := range ofOtherReasons {
@@ -49,7 +55,7 @@ func mustBeRefused(t *testing.T, group *scenario.Group, words ...string) {
 		}
 	}
 	if diff := before.Diff(after); diff != "" {
-		t.Errorf("the refused adoption changed the host's etcd:\n%s", diff)
+		t.Errorf("the adoption changed the host's etcd:\n%.4000s", diff)
 	}
 }
 

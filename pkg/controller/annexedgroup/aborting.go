@@ -33,13 +33,8 @@ func (r *Reconciler) abort(ctx context.Context, group *kubeannexv1alpha1.Annexed
 		if err != nil {
 			return outcome{}, err
 		}
-		served, err := r.servedByAnnex(ctx, group.Name, resources)
-		if err != nil {
-			return outcome{}, err
-		}
-		if served {
-			// There is nothing to undo: the way back is a release.
-			return r.resume(ctx, group, resources)
+		if result, resumed, err := r.resumeServed(ctx, group, resources); err != nil || resumed {
+			return result, err // there is nothing to undo: the way back is a release
 		}
 		// Before the gate closes: clients may be working with it.
 		if err := r.mustNotRoute(ctx, group.Name); err != nil {

@@ -14,10 +14,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/controller/definitionguard"
 )
-
-// automanagedLabel says that kube-apiserver keeps an APIService as it wants it.
-const automanagedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 // cutOver routes the group to annex. Until the first APIService is changed the
 // way back is open; from then on it goes forward only, whatever dies.
@@ -134,7 +132,7 @@ func (r *Reconciler) anyTaken(ctx context.Context, resources []resource) (bool, 
 		if err != nil {
 			return false, err
 		}
-		if r.isOurs(service) {
+		if r.registrar().Owns(service) {
 			return true, nil
 		}
 	}
@@ -150,18 +148,12 @@ func (r *Reconciler) apiService(ctx context.Context, gvr schema.GroupVersionReso
 	return service, nil
 }
 
-// isOurs says that an APIService names annex.
-func (r *Reconciler) isOurs(service *apiregistrationv1.APIService) bool {
-	reference := service.Spec.Service
-	return reference != nil && reference.Namespace == r.Connections.AnnexService.Namespace && reference.Name == r.Connections.AnnexService.Name
-}
-
 // takenOver returns an APIService that routes to annex and that kube-apiserver
 // leaves alone. Priorities stay as they are, so discovery does not change.
 func (r *Reconciler) takenOver(service *apiregistrationv1.APIService) *apiregistrationv1.APIService {
 	service = service.DeepCopy()
 	service.Labels = maps.Clone(service.Labels)
-	delete(service.Labels, automanagedLabel)
+	delete(service.Labels, definitionguard.AutomanagedLabel)
 	service.Spec.Service = r.Connections.AnnexService.DeepCopy()
 	service.Spec.CABundle = r.Connections.AnnexCA
 	service.Spec.InsecureSkipTLSVerify = false
@@ -201,9 +193,9 @@ func (r *Reconciler) takeOver(ctx context.Context, group *kubeannexv1alpha1.Anne
 
 func (r *Reconciler) takeOverVersion(ctx context.Context, service *apiregistrationv1.APIService) error {
 	switch {
-	case r.isOurs(service) && service.Labels[automanagedLabel] == "":
+	case r.registrar().Owns(service) && service.Labels[definitionguard.AutomanagedLabel] == "":
 		return nil
-	case service.Spec.Service != nil && !r.isOurs(service):
+	case service.Spec.Service != nil && !r.registrar().Owns(service):
 		return fmt.Errorf("APIService %s names the service %s/%s: point it to annex or delete it", service.Name, service.Spec.Service.Namespace, service.Spec.Service.Name)
 	}
 	if _, err := r.Connections.Host.APIServices.ApiregistrationV1().APIServices().Update(ctx, r.takenOver(service), metav1.UpdateOptions{}); err != nil {

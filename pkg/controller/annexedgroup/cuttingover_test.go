@@ -13,11 +13,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeannex/annex/pkg/controller/cluster"
+	"github.com/kubeannex/annex/pkg/controller/definitionguard"
 )
 
 func apiServiceOf(change ...func(*apiregistrationv1.APIService)) *apiregistrationv1.APIService {
 	service := &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: "v1.lab.annex.test", Labels: map[string]string{automanagedLabel: "true", "kept": "yes"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.lab.annex.test", Labels: map[string]string{definitionguard.AutomanagedLabel: "true", "kept": "yes"}},
 		Spec:       apiregistrationv1.APIServiceSpec{Group: "lab.annex.test", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 100},
 	}
 	for _, c := range change {
@@ -29,7 +30,7 @@ func apiServiceOf(change ...func(*apiregistrationv1.APIService)) *apiregistratio
 func annexService(service *apiregistrationv1.APIService) {
 	service.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: ptr.To[int32](443)}
 	service.Spec.CABundle = []byte("authority")
-	delete(service.Labels, automanagedLabel)
+	delete(service.Labels, definitionguard.AutomanagedLabel)
 }
 
 func foreignService(service *apiregistrationv1.APIService) {
@@ -46,7 +47,7 @@ func TestTakeOverVersion(t *testing.T) {
 		"kube-apiserver's own": {stored: apiServiceOf(), want: apiServiceOf(annexService)},
 		"annex's already":      {stored: apiServiceOf(annexService), want: apiServiceOf(annexService)},
 		"annex's, label set again by somebody": {
-			stored: apiServiceOf(annexService, func(s *apiregistrationv1.APIService) { s.Labels[automanagedLabel] = "true" }),
+			stored: apiServiceOf(annexService, func(s *apiregistrationv1.APIService) { s.Labels[definitionguard.AutomanagedLabel] = "true" }),
 			want:   apiServiceOf(annexService),
 		},
 		"somebody else's": {stored: apiServiceOf(foreignService), want: apiServiceOf(foreignService), wantErr: true},

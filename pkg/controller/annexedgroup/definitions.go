@@ -14,7 +14,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/controller/definitionguard"
@@ -104,14 +103,15 @@ func (r *Reconciler) followDefinitions(ctx context.Context, group *kubeannexv1al
 			return 0, err
 		}
 	}
-	orphans, err := r.orphans(ctx, group.Name, definitions)
+	mirrors, err := listDefinitions(ctx, r.Connections.Annex, group.Name)
 	if err != nil {
 		return 0, err
 	}
+	orphans := orphansOf(mirrors, definitions)
 	if err := r.routeVersions(ctx, group, append(definitions, orphans...)); err != nil {
 		return 0, err
 	}
-	if err := r.markServed(ctx, group.Name); err != nil {
+	if err := r.markServed(ctx, mirrors); err != nil {
 		return 0, err
 	}
 	return showMirrored(group, leaving, namesOf(orphans)), nil
@@ -125,13 +125,9 @@ func namesOf(definitions []apiextensionsv1.CustomResourceDefinition) []string {
 	return names
 }
 
-// markServed notes on annex's definitions that annex has served the group: what
-// it has of it is whole, which no copy is before its cut-over.
-func (r *Reconciler) markServed(ctx context.Context, group string) error {
-	mirrors, err := listDefinitions(ctx, r.Connections.Annex, group)
-	if err != nil {
-		return err
-	}
+// markServed notes on annex's definitions of a group that annex has served it:
+// what it has of it is whole, which no copy is before its cut-over.
+func (r *Reconciler) markServed(ctx context.Context, mirrors []apiextensionsv1.CustomResourceDefinition) error {
 	for i := range mirrors {
 		if !isMirror(&mirrors[i]) || mirrors[i].Annotations[servedAnnotation] != "" {
 			continue
@@ -305,7 +301,7 @@ func (r *Reconciler) routeVersions(ctx context.Context, group *kubeannexv1alpha1
 	var served, lost []string
 	for _, version := range versions {
 		served = append(served, version.Version)
-		if !slices.ContainsFunc(owned, func(s apiregistrationv1.APIService) bool { return s.Spec.Version == version.Version }) {
+		if !definitionguard.Routes(owned, version.Version) {
 			lost = append(lost, definitionguard.Name(version.GroupVersion()))
 		}
 	}
@@ -334,12 +330,8 @@ func (r *Reconciler) routeVersions(ctx context.Context, group *kubeannexv1alpha1
 	return registrar.Prune(ctx, group.Name, served)
 }
 
-// orphans are the mirrors in annex whose definition the cluster has no more.
-func (r *Reconciler) orphans(ctx context.Context, group string, definitions []apiextensionsv1.CustomResourceDefinition) ([]apiextensionsv1.CustomResourceDefinition, error) {
-	mirrors, err := listDefinitions(ctx, r.Connections.Annex, group)
-	if err != nil {
-		return nil, err
-	}
+// orphansOf are the mirrors in annex whose definition the cluster has no more.
+func orphansOf(mirrors, definitions []apiextensionsv1.CustomResourceDefinition) []apiextensionsv1.CustomResourceDefinition {
 	var orphans []apiextensionsv1.CustomResourceDefinition
 	for i := range mirrors {
 		known := slices.ContainsFunc(definitions, func(d apiextensionsv1.CustomResourceDefinition) bool { return d.Name == mirrors[i].Name })
@@ -347,7 +339,7 @@ func (r *Reconciler) orphans(ctx context.Context, group string, definitions []ap
 			orphans = append(orphans, mirrors[i])
 		}
 	}
-	return orphans, nil
+	return orphans
 }
 
 // sooner is the smaller of two pauses, of which zero means none.

@@ -10,9 +10,9 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/controller/definitionguard"
 )
 
 // pending makes sure that the AnnexedGroup cannot disappear while the group is
@@ -33,11 +33,20 @@ func (r *Reconciler) pending(ctx context.Context, group *kubeannexv1alpha1.Annex
 	if err != nil {
 		return outcome{}, err
 	}
+	if result, resumed, err := r.resumeServed(ctx, group, resources); err != nil || resumed {
+		return result, err
+	}
+	return next(kubeannexv1alpha1.PhasePreflight), nil
+}
+
+// resumeServed resumes a group that annex has served before, and returns whether it is one.
+func (r *Reconciler) resumeServed(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup, resources []resource) (result outcome, resumed bool, err error) {
 	served, err := r.servedByAnnex(ctx, group.Name, resources)
 	if err != nil || !served {
-		return next(kubeannexv1alpha1.PhasePreflight), err
+		return outcome{}, false, err
 	}
-	return r.resume(ctx, group, resources)
+	result, err = r.resume(ctx, group, resources)
+	return result, true, err
 }
 
 // resume takes up a group that annex has served before, and all of it.
@@ -60,7 +69,7 @@ func (r *Reconciler) servedByAnnex(ctx context.Context, group string, resources 
 		return false, err
 	}
 	for _, gvr := range servedVersions(resources) {
-		if !slices.ContainsFunc(owned, func(s apiregistrationv1.APIService) bool { return s.Spec.Version == gvr.Version }) {
+		if !definitionguard.Routes(owned, gvr.Version) {
 			return false, nil
 		}
 	}

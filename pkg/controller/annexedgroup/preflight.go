@@ -27,12 +27,8 @@ func (r *Reconciler) preflight(ctx context.Context, group *kubeannexv1alpha1.Ann
 		return outcome{}, err
 	}
 	// What was in the way of taking it up may be gone.
-	served, err := r.servedByAnnex(ctx, group.Name, resources)
-	if err != nil {
-		return outcome{}, err
-	}
-	if served {
-		return r.resume(ctx, group, resources)
+	if result, resumed, err := r.resumeServed(ctx, group, resources); err != nil || resumed {
+		return result, err
 	}
 	resetResources(group, resources)
 	report, err := r.lookAtHost(ctx, group)

@@ -180,12 +180,5 @@ func latestCopies(copies []copyMetadata) string {
 // openCopies opens the private route of all resources of a group for writing, on
 // every kube-apiserver. Revision is noted on the definitions unless it is empty.
 func (r *Reconciler) openCopies(ctx context.Context, group, revision string) error {
-	if err := r.changeDefinitions(ctx, group, opened(revision)); err != nil {
-		return err
-	}
-	resources, err := r.hostResources(ctx, group)
-	if err != nil {
-		return err
-	}
-	return r.awaitPrivate(ctx, resources)
+	return r.openPrivate(ctx, group, opened(revision))
 }

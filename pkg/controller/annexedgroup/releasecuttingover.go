@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -17,10 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup/hostcopy"
+	"github.com/kubeannex/annex/pkg/controller/definitionguard"
 )
 
 // releasedPause is how long annex answers with 410 at least before requests go to
@@ -183,7 +182,7 @@ func (r *Reconciler) returnVersions(ctx context.Context, group string, resources
 	}
 	var routed []schema.GroupVersionResource
 	for _, gvr := range servedVersions(resources) {
-		if slices.ContainsFunc(owned, func(s apiregistrationv1.APIService) bool { return s.Spec.Version == gvr.Version }) {
+		if definitionguard.Routes(owned, gvr.Version) {
 			routed = append(routed, gvr)
 		}
 	}

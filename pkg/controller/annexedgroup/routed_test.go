@@ -271,7 +271,11 @@ func TestServedIsMarked(t *testing.T) {
 // TestCopyTakesTheMarkOff begins an adoption over definitions that an earlier one has left.
 func TestCopyTakesTheMarkOff(t *testing.T) {
 	l := startLab(t, setup{status: kubeannexv1alpha1.AnnexedGroupStatus{Phase: kubeannexv1alpha1.PhaseMirroring, Serving: kubeannexv1alpha1.ServingClosed}, services: localRoutes()})
-	if err := l.markServed(t.Context(), labGroup); err != nil {
+	mirrors, err := listDefinitions(t.Context(), l.Connections.Annex, labGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.markServed(t.Context(), mirrors); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.mirrorDefinition(t.Context(), definition(t), false); err != nil {

@@ -176,7 +176,13 @@ func (r *Reconciler) changeDefinitions(ctx context.Context, group string, change
 // touchDefinitions opens the private route to the host's copies of a group and
 // waits until every kube-apiserver has it. Watches of the group end there.
 func (r *Reconciler) touchDefinitions(ctx context.Context, group string) error {
-	if err := r.changeDefinitions(ctx, group, touched); err != nil {
+	return r.openPrivate(ctx, group, touched)
+}
+
+// openPrivate applies a change that opens the private route of all resources of a
+// group, and waits until every kube-apiserver has it.
+func (r *Reconciler) openPrivate(ctx context.Context, group string, change change) error {
+	if err := r.changeDefinitions(ctx, group, change); err != nil {
 		return err
 	}
 	resources, err := r.hostResources(ctx, group)

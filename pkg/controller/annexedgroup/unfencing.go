@@ -22,7 +22,11 @@ func (r *Reconciler) unfence(ctx context.Context, group *kubeannexv1alpha1.Annex
 	if err := r.mustBeAnnexed(ctx, group.Name); err != nil {
 		return outcome{}, err
 	}
-	if err := r.markServed(ctx, group.Name); err != nil {
+	mirrors, err := listDefinitions(ctx, r.Connections.Annex, group.Name)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.markServed(ctx, mirrors); err != nil {
 		return outcome{}, err
 	}
 	// Watches of before the cut-over, silent until now, end with the change.

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeannex/annex/pkg/controller/ensure"
 	"github.com/kubeannex/annex/pkg/controller/fence"
-	"github.com/kubeannex/annex/pkg/controller/webhooks"
 )
 
 const (
@@ -50,7 +50,7 @@ func (g *Guard) Apply(ctx context.Context, groups []string) error {
 		}
 		return nil
 	}
-	if err := webhooks.Ensure(ctx, g.Client, g.configuration(groups)); err != nil {
+	if err := ensure.Webhooks(ctx, g.Client, g.configuration(groups)); err != nil {
 		return fmt.Errorf("applying the guard %s: %w", ConfigurationName, err)
 	}
 	return nil

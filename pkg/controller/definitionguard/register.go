@@ -243,6 +243,11 @@ func (r *Registrar) Owned(ctx context.Context, group string) ([]apiregistrationv
 	return r.owned(ctx, func(g string) bool { return g == group })
 }
 
+// Routes says whether one of some APIServices is that of a version.
+func Routes(services []apiregistrationv1.APIService, version string) bool {
+	return slices.ContainsFunc(services, func(s apiregistrationv1.APIService) bool { return s.Spec.Version == version })
+}
+
 // RoutesAny says whether an APIService names annex of a group that is not annex's own.
 func (r *Registrar) RoutesAny(ctx context.Context) (bool, error) {
 	owned, err := r.owned(ctx, func(g string) bool { return g != kubeannex.GroupName })

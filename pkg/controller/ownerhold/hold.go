@@ -40,8 +40,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/kubeannex/annex/pkg/controller/ensure"
 	"github.com/kubeannex/annex/pkg/controller/fence"
-	"github.com/kubeannex/annex/pkg/controller/webhooks"
 )
 
 const (
@@ -80,7 +80,7 @@ type Holds struct {
 // dependents were found: a lease that cannot be renewed would stop them all.
 func (h *Holds) Raise(ctx context.Context, group string, dependents []schema.GroupResource) error {
 	want := h.configuration(group, dependents)
-	if err := webhooks.Ensure(ctx, h.Client, want); err != nil {
+	if err := ensure.Webhooks(ctx, h.Client, want); err != nil {
 		return fmt.Errorf("keeping the garbage collector off by %s: %w", want.Name, err)
 	}
 	return nil

@@ -19,12 +19,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/controller/definitionguard"
+	"github.com/kubeannex/annex/pkg/controller/ensure"
 )
 
 // Name is the name of the ValidatingAdmissionPolicy and of its binding.
@@ -48,44 +48,24 @@ func (g *Guard) Ensure(ctx context.Context) error {
 	if g.Username == "" {
 		return errors.New("guarding APIServices: the cluster did not say who annex-controller is, which the guard would lock out: give the controller credentials with a user name")
 	}
-	again := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
-	if err := retry.OnError(retry.DefaultBackoff, again, func() error { return g.ensurePolicy(ctx) }); err != nil {
+	admission, policy, binding := g.Client.AdmissionregistrationV1(), g.policy(), binding()
+	err := ensure.Object(ctx, admission.ValidatingAdmissionPolicies(), policy, func(have *admissionregistrationv1.ValidatingAdmissionPolicy) bool {
+		same := apiequality.Semantic.DeepEqual(policy.Spec, have.Spec)
+		have.Spec = policy.Spec
+		return !same
+	})
+	if err != nil {
 		return fmt.Errorf("applying the ValidatingAdmissionPolicy %s: %w", Name, err)
 	}
-	if err := retry.OnError(retry.DefaultBackoff, again, func() error { return g.ensureBinding(ctx) }); err != nil {
+	err = ensure.Object(ctx, admission.ValidatingAdmissionPolicyBindings(), binding, func(have *admissionregistrationv1.ValidatingAdmissionPolicyBinding) bool {
+		same := apiequality.Semantic.DeepEqual(binding.Spec, have.Spec)
+		have.Spec = binding.Spec
+		return !same
+	})
+	if err != nil {
 		return fmt.Errorf("applying the ValidatingAdmissionPolicyBinding %s: %w", Name, err)
 	}
 	return nil
-}
-
-func (g *Guard) ensurePolicy(ctx context.Context) error {
-	policies, want := g.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), g.policy()
-	have, err := policies.Get(ctx, Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = policies.Create(ctx, want, metav1.CreateOptions{})
-		return err
-	}
-	if err != nil || apiequality.Semantic.DeepEqual(want.Spec, have.Spec) {
-		return err
-	}
-	have.Spec = want.Spec
-	_, err = policies.Update(ctx, have, metav1.UpdateOptions{})
-	return err
-}
-
-func (g *Guard) ensureBinding(ctx context.Context) error {
-	bindings, want := g.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings(), binding()
-	have, err := bindings.Get(ctx, Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = bindings.Create(ctx, want, metav1.CreateOptions{})
-		return err
-	}
-	if err != nil || apiequality.Semantic.DeepEqual(want.Spec, have.Spec) {
-		return err
-	}
-	have.Spec = want.Spec
-	_, err = bindings.Update(ctx, have, metav1.UpdateOptions{})
-	return err
 }
 
 // Remove deletes both. It is no error when they are not there.
