@@ -5,8 +5,6 @@ package preflight_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/preflight"
 	"github.com/kubeannex/annex/pkg/preflight/preflighttest"
+	"github.com/kubeannex/annex/test/golden"
 )
 
 // fullCluster has one of everything that a report tells of.
@@ -81,19 +80,7 @@ func TestReportIsPrintedWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "report.yaml")
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("the report differs from %s, UPDATE_GOLDEN=1 rewrites it (-want +got):\n%s", golden, diff)
-	}
+	golden.Compare(t, "report.yaml", string(got))
 }
 
 func TestGroupIsRefused(t *testing.T) {

@@ -6,13 +6,10 @@ package root
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +26,7 @@ import (
 	annexfake "github.com/kubeannex/annex/pkg/generated/clientset/versioned/fake"
 	"github.com/kubeannex/annex/pkg/preflight"
 	"github.com/kubeannex/annex/pkg/preflight/preflighttest"
+	"github.com/kubeannex/annex/test/golden"
 )
 
 // now is the time at which all tests run.
@@ -144,19 +142,7 @@ func object(t *testing.T, object runtime.Object) string {
 // compare holds what was printed against a file in testdata.
 func compare(t *testing.T, name, got string) {
 	t.Helper()
-	golden := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "").Replace(strings.ToLower(name))+".txt")
-	if os.Getenv("UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatalf("%v: run the test with UPDATE_GOLDEN=1 and look at what it writes", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the output differs from %s, UPDATE_GOLDEN=1 rewrites it (-want +got):\n%s", golden, diff)
-	}
+	golden.Compare(t, strings.NewReplacer(" ", "-", ",", "").Replace(strings.ToLower(name))+".txt", got)
 }
 
 // builder makes AnnexedGroups.

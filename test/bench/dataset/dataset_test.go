@@ -6,10 +6,7 @@ package dataset
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"net/url"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -25,35 +22,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/kubeannex/annex/test/golden"
+)
 
 func shape() Shape { return Shape{Seed: 1, Nodes: 40, Namespaces: 5} }
 
-func golden(t *testing.T, name string, value any) {
-	t.Helper()
-	got, err := json.MarshalIndent(value, "", "  ")
+func TestEndpoint(t *testing.T) {
+	content, err := json.MarshalIndent(created(t, shape(), Endpoints, 12345), "", "  ")
 	if err != nil {
-		t.Fatalf("MarshalIndent: %v", err)
+		t.Fatal(err)
 	}
-	got = append(got, '\n')
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatalf("cannot rewrite %s: %v", file, err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("cannot read the golden file, write it with `go test ./test/bench/dataset -update`: %v", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("unexpected content, -want +got:\n%s", diff)
-	}
+	golden.Compare(t, "endpoint.json", string(content)+"\n")
 }
-
-func TestEndpoint(t *testing.T) { golden(t, "endpoint.json", created(t, shape(), Endpoints, 12345)) }
 
 func TestObjectsAreDeterministic(t *testing.T) {
 	for _, kind := range Kinds() {

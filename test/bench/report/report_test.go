@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
 	"os"
@@ -19,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"gonum.org/v1/plot"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/kubeannex/annex/test/golden"
+)
 
 // sample has a clear win, a clear loss, an unclear result, a side that is missing and
 // a scenario without a host.
@@ -57,29 +56,12 @@ func environment() Environment {
 	}
 }
 
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatalf("cannot rewrite %s: %v", file, err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("cannot read the golden file, write it with `go test ./test/bench/report -update`: %v", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("unexpected output, -want +got:\n%s", diff)
-	}
-}
-
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	if err := Table(&out, sample()); err != nil {
 		t.Fatalf("Table: %v", err)
 	}
-	golden(t, "table.txt", out.Bytes())
+	golden.Compare(t, "table.txt", out.String())
 }
 
 func TestJSON(t *testing.T) {
@@ -87,7 +69,7 @@ func TestJSON(t *testing.T) {
 	if err := JSON(&out, sample()); err != nil {
 		t.Fatalf("JSON: %v", err)
 	}
-	golden(t, ResultsFile, out.Bytes())
+	golden.Compare(t, ResultsFile, out.String())
 }
 
 func TestWrite(t *testing.T) {
@@ -113,7 +95,7 @@ func TestWrite(t *testing.T) {
 		if err != nil {
 			t.Fatalf("ReadFile: %v", err)
 		}
-		golden(t, name, content)
+		golden.Compare(t, name, string(content))
 	}
 }
 
