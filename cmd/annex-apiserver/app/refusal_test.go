@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/pkg/etcd/space/spacetest"
 	"github.com/kubeannex/annex/pkg/standalone"
 	"github.com/kubeannex/annex/test/env"
 )
@@ -440,13 +441,8 @@ func startFull(t *testing.T, root string) *embedded.Server {
 		t.Fatal(err)
 	}
 	defer client.Close() //nolint:errcheck // nothing is lost with it
-	for i := range 100 {
-		if _, err := client.Put(t.Context(), "/fill/"+strconv.Itoa(i), strings.Repeat("x", 256<<10)); err != nil {
-			return server
-		}
-	}
-	t.Fatal("etcd took more than its quota")
-	return nil
+	spacetest.Fill(t, client, fullQuota, int64(embedded.DefaultMaxRequestBytes))
+	return server
 }
 
 // certificate writes a self-signed pair and returns its files.

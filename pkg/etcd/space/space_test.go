@@ -6,9 +6,9 @@ package space
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,11 +19,11 @@ import (
 
 	etcdclient "github.com/kubeannex/annex/pkg/etcd/client"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/pkg/etcd/space/spacetest"
 )
 
 const (
 	smallQuota = 4 << 20
-	valueBytes = 256 << 10
 	maxRequest = 1 << 20
 	// largestValue leaves room for the key and the form of a request.
 	largestValue = maxRequest - 1<<10
@@ -48,38 +48,9 @@ func start(t *testing.T, dir string, quota int64) (*clientv3.Client, func()) {
 	}
 }
 
-// fill writes to the named keys in turn until the etcd refuses and returns how
-// many values it holds. The refused one can be among them: an etcd that finds
-// only when it applies a write that its quota is passed stores it and answers
-// that it has no space (quotaApplierV3 in go.etcd.io/etcd/server/v3/etcdserver/apply/quota.go).
-func fill(t *testing.T, client *clientv3.Client, key func(i int) string) int {
-	t.Helper()
-	value := strings.Repeat("x", valueBytes)
-	for i := range 10 * smallQuota / valueBytes {
-		_, err := client.Put(t.Context(), key(i), value)
-		if err != nil {
-			if !strings.Contains(err.Error(), "database space exceeded") {
-				t.Fatal(err)
-			}
-			return count(t, client)
-		}
-	}
-	t.Fatal("etcd took ten times its quota")
-	return 0
-}
+func distinct(i int) string { return strconv.Itoa(i) }
 
-func distinct(i int) string { return fmt.Sprintf("/fill/%03d", i) }
-
-func same(int) string { return "/fill/same" }
-
-func count(t *testing.T, client *clientv3.Client) int {
-	t.Helper()
-	response, err := client.Get(t.Context(), "/fill/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(response.Count)
-}
+func same(int) string { return "same" }
 
 func TestCheck(t *testing.T) {
 	client, stop := start(t, t.TempDir(), smallQuota)
@@ -87,7 +58,7 @@ func TestCheck(t *testing.T) {
 	if err := Check(t.Context(), client); err != nil {
 		t.Errorf("an empty etcd is reported: %v", err)
 	}
-	fill(t, client, distinct)
+	spacetest.Write(t, client, distinct)
 	err := Check(t.Context(), client)
 	if err == nil || !strings.Contains(err.Error(), "is full") || !strings.Contains(err.Error(), "alarm disarm") {
 		t.Errorf("a full etcd is reported as %v", err)
@@ -121,7 +92,8 @@ func TestRecover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			client, stop := start(t, dir, smallQuota)
-			written := fill(t, client, tc.key)
+			spacetest.Write(t, client, tc.key)
+			written := spacetest.Count(t, client)
 			if tc.meanwhile != nil {
 				tc.meanwhile(t, client)
 			}
@@ -137,7 +109,7 @@ func TestRecover(t *testing.T) {
 			if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "bytesBefore=") || !strings.Contains(log.String(), "bytesAfter=") {
 				t.Errorf("want one line with the sizes before and after, got:\n%s", log.String())
 			}
-			if got, want := count(t, client), tc.wantKeys(written); got != want {
+			if got, want := spacetest.Count(t, client), tc.wantKeys(written); got != want {
 				t.Errorf("got %d values after the recovery, want %d", got, want)
 			}
 			if _, err := client.Put(t.Context(), "/after", strings.Repeat("x", largestValue)); err != nil {
@@ -149,7 +121,7 @@ func TestRecover(t *testing.T) {
 
 func deleteAndCompact(t *testing.T, client *clientv3.Client) {
 	t.Helper()
-	response, err := client.Delete(t.Context(), "/fill/", clientv3.WithPrefix())
+	response, err := client.Delete(t.Context(), spacetest.Prefix, clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +135,8 @@ func deleteAndCompact(t *testing.T, client *clientv3.Client) {
 func TestRecoverRefuses(t *testing.T) {
 	dir := t.TempDir()
 	client, stop := start(t, dir, smallQuota)
-	written := fill(t, client, distinct)
+	spacetest.Fill(t, client, smallQuota, maxRequest)
+	written := spacetest.Count(t, client)
 	stop()
 	for range 2 {
 		client, stop = start(t, dir, smallQuota)
@@ -174,7 +147,7 @@ func TestRecoverRefuses(t *testing.T) {
 		if full, err := hasAlarm(t.Context(), client); err != nil || !full {
 			t.Errorf("the alarm is %t, %v, want it kept", full, err)
 		}
-		if got := count(t, client); got != written {
+		if got := spacetest.Count(t, client); got != written {
 			t.Errorf("got %d values after the refusal, want %d", got, written)
 		}
 		stop()
@@ -187,7 +160,7 @@ func TestRecoverRefuses(t *testing.T) {
 func TestRecoverLeavesRoomForARequest(t *testing.T) {
 	dir := t.TempDir()
 	client, stop := start(t, dir, smallQuota)
-	fill(t, client, distinct)
+	spacetest.Write(t, client, distinct)
 	size, err := defragment(t.Context(), client)
 	if err != nil {
 		t.Fatal(err)
