@@ -27,6 +27,8 @@ const (
 	mirrorAnnotation = "kubeannex.io/mirror-of"
 	// servedAnnotation marks a definition in annex whose group annex has served.
 	servedAnnotation = "kubeannex.io/served"
+	// privateDescription is the description of the schema of the private version.
+	privateDescription = "What the cluster itself keeps of a resource that annex serves. Only annex uses this version."
 )
 
 // touched returns a definition of the host with the private version, a
@@ -47,6 +49,7 @@ func touched(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensio
 	private := *definition.Spec.Versions[storage].DeepCopy()
 	private.Name, private.Served, private.Storage = kubeannexv1alpha1.PrivateVersion, true, false
 	private.Deprecated, private.DeprecationWarning = false, nil
+	setApart(&private)
 	definition.Spec.Versions = append(definition.Spec.Versions, private)
 	if conversion := definition.Spec.Conversion; conversion != nil && conversion.Strategy != apiextensionsv1.NoneConverter {
 		kept, err := json.Marshal(conversion)
@@ -61,6 +64,20 @@ func touched(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensio
 		definition.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	}
 	return definition, nil
+}
+
+// setApart makes the private version differ from every other in its schema and in
+// its selectable fields, by which nobody selects here. kube-apiserver moves schemas
+// that are all the same out of the versions, and fields likewise, and refuses
+// fields whose schema is not where they are
+// (Convert_v1_CustomResourceDefinitionSpec_To_apiextensions_CustomResourceDefinitionSpec
+// in k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/conversion.go). So
+// neither may depend on whether somebody changes the other versions later.
+func setApart(private *apiextensionsv1.CustomResourceDefinitionVersion) {
+	private.SelectableFields = nil
+	if private.Schema != nil && private.Schema.OpenAPIV3Schema != nil {
+		private.Schema.OpenAPIV3Schema.Description = privateDescription
+	}
 }
 
 // untouched takes back what touched did, except for the finalizer. A conversion

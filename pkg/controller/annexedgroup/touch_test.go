@@ -8,8 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -128,8 +132,73 @@ func checkTouched(t *testing.T, original, on *apiextensionsv1.CustomResourceDefi
 	private := on.Spec.Versions[len(on.Spec.Versions)-1]
 	want := *original.Spec.Versions[0].DeepCopy()
 	want.Name, want.Storage, want.Deprecated, want.DeprecationWarning = kubeannexv1alpha1.PrivateVersion, false, false, nil
+	want.SelectableFields, want.Schema.OpenAPIV3Schema.Description = nil, privateDescription
 	if diff := cmp.Diff(want, private); diff != "" {
 		t.Errorf("private version (-want +got):\n%s", diff)
+	}
+}
+
+// TestPrivateVersionIsValid demands that kube-apiserver takes the private version
+// beside all the others, whatever schemas and selectable fields these have in
+// common, and goes on to take changes of those.
+func TestPrivateVersionIsValid(t *testing.T) {
+	onlyFirst := func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Versions = d.Spec.Versions[:1] }
+	second := func(change func(*apiextensionsv1.CustomResourceDefinitionVersion)) func(*apiextensionsv1.CustomResourceDefinition) {
+		return func(d *apiextensionsv1.CustomResourceDefinition) {
+			copied := d.Spec.Versions[0].DeepCopy()
+			copied.Name, copied.Storage = "v2", false
+			change(copied)
+			d.Spec.Versions[1] = *copied
+		}
+	}
+	cases := map[string]func(*apiextensionsv1.CustomResourceDefinition){
+		"one version with fields": onlyFirst,
+		"one version without fields": func(d *apiextensionsv1.CustomResourceDefinition) {
+			onlyFirst(d)
+			d.Spec.Versions[0].SelectableFields = nil
+		},
+		"two versions with the same fields and schema": second(func(*apiextensionsv1.CustomResourceDefinitionVersion) {}),
+		"two versions that differ in both": second(func(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+			v.SelectableFields, v.Schema.OpenAPIV3Schema.Description = nil, "another"
+		}),
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := definition(t, change)
+			mustBeValid(t, before)
+			for title, open := range map[string]func(*apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error){
+				"touched": touched, "opened": opened("7"),
+			} {
+				on, err := open(before)
+				if err != nil {
+					t.Fatalf("%s: %v", title, err)
+				}
+				mustBeValid(t, on)
+				for i := range on.Spec.Versions {
+					if on.Spec.Versions[i].Name != kubeannexv1alpha1.PrivateVersion {
+						on.Spec.Versions[i].Schema.OpenAPIV3Schema.Properties["fresh"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+					}
+				}
+				mustBeValid(t, on)
+			}
+		})
+	}
+}
+
+// mustBeValid asks upstream's validation, which is what kube-apiserver does with a new definition.
+func mustBeValid(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	d = d.DeepCopy()
+	scheme := runtime.NewScheme()
+	install.Install(scheme)
+	scheme.Default(d)
+	d.Status.StoredVersions = []string{"v1"}
+	internal := &apiextensions.CustomResourceDefinition{}
+	if err := scheme.Convert(d, internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	if errs := validation.ValidateCustomResourceDefinition(t.Context(), internal); len(errs) > 0 {
+		t.Errorf("kube-apiserver refuses it: %v", errs.ToAggregate())
 	}
 }
 

@@ -52,7 +52,7 @@ func (c *Cluster) NewGroup(tb testing.TB, name string, webhook *env.ConversionWe
 			tb.Fatal(err)
 		}
 	}
-	fixtures := []func() (*apiextensionsv1.CustomResourceDefinition, error){env.GadgetCRD, env.PlanetCRD}
+	fixtures := []func() (*apiextensionsv1.CustomResourceDefinition, error){env.GadgetCRD, selectablePlanetCRD}
 	if webhook != nil {
 		fixtures = append(fixtures, func() (*apiextensionsv1.CustomResourceDefinition, error) { return env.MorphCRD(webhook) })
 	}
@@ -64,6 +64,21 @@ func (c *Cluster) NewGroup(tb testing.TB, name string, webhook *env.ConversionWe
 		g.Install(tb, crd)
 	}
 	return g
+}
+
+// selectablePlanetCRD has a selectable field in its only version: the private
+// version that annex adds must not spoil that.
+func selectablePlanetCRD() (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd, err := env.PlanetCRD()
+	if err != nil {
+		return nil, err
+	}
+	version := &crd.Spec.Versions[0]
+	spec := version.Schema.OpenAPIV3Schema.Properties["spec"]
+	spec.Properties = map[string]apiextensionsv1.JSONSchemaProps{"star": {Type: "string"}}
+	version.Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	version.SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".spec.star"}}
+	return crd, nil
 }
 
 // NamedGroup returns a group without installing anything for it.
