@@ -16,6 +16,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/webhook"
 	webhookauthorizer "k8s.io/apiserver/plugin/pkg/authorizer/webhook"
+	"k8s.io/client-go/kubernetes"
 )
 
 // AuthorizationOptions say who may do what.
@@ -53,6 +54,52 @@ func (o *AuthorizationOptions) Validate(standalone bool) []error {
 		errs = append(errs, fmt.Errorf("--authorization-webhook-config-file needs --standalone: in a cluster the cluster decides"))
 	}
 	return errs
+}
+
+// applyDelegated allows everything to the privileged groups and health checks to
+// all, and asks the cluster about everyone else: what upstream's options do
+// (k8s.io/apiserver pkg/server/options/authorization.go), in its order and under
+// its names, which stand in refusals, but for its limit of 200 questions a second.
+// A question is about one object, so answers are hardly ever used twice, and that
+// would be the limit of requests. The cluster limits what it is asked by itself.
+func (o *AuthorizationOptions) applyDelegated(info *genericapiserver.AuthorizationInfo) error {
+	paths, err := path.NewAuthorizer(o.Delegating.AlwaysAllowPaths)
+	if err != nil {
+		return fmt.Errorf("reading --authorization-always-allow-paths: %w", err)
+	}
+	client, err := o.clusterClient()
+	if err != nil {
+		return err
+	}
+	review, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		AllowCacheTTL:             o.Delegating.AllowCacheTTL,
+		DenyCacheTTL:              o.Delegating.DenyCacheTTL,
+		WebhookRetryBackoff:       o.Delegating.WebhookRetryBackoff,
+	}.New()
+	if err != nil {
+		return err
+	}
+	info.Authorizer, err = union.New(
+		union.NamedAuthorizer{
+			AuthorizerName: "kubernetes.io/always-allow-groups",
+			Authorizer:     authorizerfactory.NewPrivilegedGroups(o.Delegating.AlwaysAllowGroups...),
+		},
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-paths", Authorizer: paths},
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: review},
+	)
+	return err
+}
+
+// clusterClient returns a client that sends as many questions at a time as there are.
+func (o *AuthorizationOptions) clusterClient() (kubernetes.Interface, error) {
+	config, err := clusterConfig(o.Delegating.RemoteKubeConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	config.Timeout = o.Delegating.ClientTimeout
+	return kubernetes.NewForConfig(config)
 }
 
 // applyStandalone allows health checks to all and everything to the

@@ -106,12 +106,7 @@ func (o CompletedOptions) checkClusters() error {
 		{"--authentication-kubeconfig", o.Authentication.Delegating.RemoteKubeConfigFile},
 		{"--authorization-kubeconfig", o.Authorization.Delegating.RemoteKubeConfigFile},
 	} {
-		var err error
-		if cluster.file == "" {
-			_, err = rest.InClusterConfig()
-		} else {
-			_, err = clientcmd.BuildConfigFromFlags("", cluster.file)
-		}
+		_, err := clusterConfig(cluster.file)
 		if errors.Is(err, rest.ErrNotInCluster) {
 			return fmt.Errorf("no cluster found: give %s, or --standalone to run without a cluster", cluster.flag)
 		}
@@ -120,6 +115,14 @@ func (o CompletedOptions) checkClusters() error {
 		}
 	}
 	return nil
+}
+
+// clusterConfig reads a kubeconfig. Without a file it is that of the pod.
+func clusterConfig(file string) (*rest.Config, error) {
+	if file == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", file)
 }
 
 // serving returns the serving options with certificates, made where there were
@@ -177,14 +180,10 @@ func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	if err := o.Authentication.Delegating.ApplyTo(&recommended.Authentication, recommended.SecureServing, recommended.OpenAPIConfig); err != nil {
 		return fmt.Errorf("configuring delegated authentication: %w: check that the cluster of --authentication-kubeconfig answers and lets this user read its authentication settings", err)
 	}
-	if err := o.Authorization.Delegating.ApplyTo(&recommended.Authorization); err != nil {
+	if err := o.Authorization.applyDelegated(&recommended.Authorization); err != nil {
 		return fmt.Errorf("configuring delegated authorization: %w: correct --authorization-kubeconfig", err)
 	}
-	kubeClient, err := kubernetes.NewForConfig(recommended.ClientConfig)
-	if err != nil {
-		return fmt.Errorf("creating a client of the cluster: %w: correct --kubeconfig", err)
-	}
-	dynamicClient, err := dynamic.NewForConfig(recommended.ClientConfig)
+	kubeClient, dynamicClient, err := clusterClients(recommended.ClientConfig)
 	if err != nil {
 		return fmt.Errorf("creating a client of the cluster: %w: correct --kubeconfig", err)
 	}
@@ -197,6 +196,21 @@ func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	}
 	config.ExtraConfig.ServiceResolver = clusterServiceResolver{recommended.SharedInformerFactory.Core().V1().Services().Lister()}
 	return nil
+}
+
+// clusterClients returns the clients with which admission asks the cluster. They are
+// not limited, as the client of kube-apiserver for itself is not (k8s.io/apiserver
+// pkg/server/config_selfclient.go). By default it were five requests a second, and a
+// creation in a namespace that does not exist needs one.
+func clusterClients(config *rest.Config) (kubernetes.Interface, dynamic.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	kubeClient, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	dynamicClient, err := dynamic.NewForConfig(config)
+	return kubeClient, dynamicClient, err
 }
 
 // clusterServiceResolver finds conversion webhooks by the cluster's Services.
