@@ -96,7 +96,10 @@ func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
 	if err := r.cluster.Warm(ctx); err != nil {
 		return err
 	}
-	runner := &scenario.Runner{Cluster: r.cluster, Rounds: r.Rounds, Progress: r.sayf}
+	runner := &scenario.Runner{Cluster: r.cluster, Rounds: r.Rounds, Profiles: r.profiles(), Progress: r.sayf}
+	if err := runner.ProfileIdle(ctx); err != nil {
+		return err
+	}
 	for _, s := range scenarios {
 		result, err := runner.Run(ctx, s)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"regexp"
 	"time"
 
@@ -30,12 +31,14 @@ type Options struct {
 	Objects, Reports, Workflows int
 	Nodes, Namespaces           int
 	Rounds                      int
+	Agents                      int
 	Scenarios                   string
 	Output                      string
 	Smoke                       bool
 	Seed                        uint64
 	Timeout                     time.Duration
 	Keep                        bool
+	Profile                     bool
 
 	// args are those that were parsed, for the report.
 	args      []string
@@ -69,11 +72,13 @@ func (o *Options) addSizeFlags(flags *pflag.FlagSet) {
 
 func (o *Options) addRunFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Rounds, "rounds", minRounds, "How often every side is measured, after one round that is thrown away.")
+	flags.IntVar(&o.Agents, "agents", 0, "How many agents restart at once in restart-storm. 0 means as many as fit in the time of the run.")
 	flags.StringVar(&o.Scenarios, "scenarios", "", "A regular expression for the names of the scenarios to run. Empty means all.")
 	flags.StringVar(&o.Output, "output", "_output/bench", "The folder of the report.")
 	flags.BoolVar(&o.Smoke, "smoke", false, "Run a small and short benchmark, with less data unless sizes are set, and print one JSON line a scenario instead of a table.")
 	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "After how long to give up.")
 	flags.BoolVar(&o.Keep, "keep", false, "Keep the data and logs of all processes.")
+	flags.BoolVar(&o.Profile, "profile", false, "Profile both API servers, idle and after the measured rounds of every scenario, into the folder profiles of --output.")
 }
 
 func (o *Options) complete(flags *pflag.FlagSet) {
@@ -102,6 +107,9 @@ func (o *Options) validate() error {
 			problems = append(problems, fmt.Errorf("--%s must be at least 1", name))
 		}
 	}
+	if o.Agents < 0 {
+		problems = append(problems, errors.New("--agents must not be negative"))
+	}
 	if o.Rounds < 1 {
 		problems = append(problems, errors.New("--rounds must be at least 1"))
 	}
@@ -117,4 +125,12 @@ func (o *Options) sizes() cluster.Sizes {
 		Shape:     dataset.Shape{Seed: o.Seed, Nodes: o.Nodes, Namespaces: o.Namespaces},
 		Endpoints: o.Objects, Reports: o.Reports, Flows: o.Workflows,
 	}
+}
+
+// profiles is the folder for profiles, or empty when there are to be none.
+func (o *Options) profiles() string {
+	if !o.Profile {
+		return ""
+	}
+	return filepath.Join(o.Output, "profiles")
 }

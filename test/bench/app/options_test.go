@@ -75,3 +75,20 @@ func TestSelected(t *testing.T) {
 		t.Errorf("selected scenarios differ (-want +got):\n%s", diff)
 	}
 }
+
+func TestProfiles(t *testing.T) {
+	for name, tc := range map[string]struct{ args, want string }{
+		"without --profile": {args: "--output=out"},
+		"with --profile":    {args: "--profile --output=out", want: "out/profiles"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options, err := Parse(strings.Fields(tc.args), io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := options.profiles(); got != tc.want {
+				t.Errorf("the folder for profiles is %q, wanted is %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -7,6 +7,9 @@ import (
 	"context"
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeannex/annex/test/bench/dataset"
@@ -39,6 +42,11 @@ type Options struct {
 	Env *env.Env
 	// Sizes say what Fill creates.
 	Sizes Sizes
+	// Kinds are installed and filled. None means all.
+	Kinds []dataset.Kind
+	// Direct leaves annex's group out of the host: there is no SideAggregated, and the
+	// host does nothing for annex but to say who may do what.
+	Direct bool
 	// Progress is told what happens, one line each. Nil means nobody is.
 	Progress func(format string, args ...any)
 }
@@ -53,7 +61,10 @@ type Cluster struct {
 	// anything, by the name of the side. Warm measures it.
 	Idle map[string]float64
 
+	// hostConfig and annexConfig are those of an administrator, for what is not measured.
 	hostConfig, annexConfig *rest.Config
+	// userOfHost and userOfAnnex are those of the user whose requests are measured.
+	userOfHost, userOfAnnex *rest.Config
 }
 
 // Start starts all processes, installs the kinds on both sides and sends annex's
@@ -61,6 +72,9 @@ type Cluster struct {
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if options.Progress == nil {
 		options.Progress = func(string, ...any) {}
+	}
+	if len(options.Kinds) == 0 {
+		options.Kinds = dataset.Kinds()
 	}
 	c := &Cluster{Options: options}
 	if err := c.startServers(ctx); err != nil {
@@ -70,7 +84,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err := OpenGroup(ctx, c.annexConfig, dataset.AnnexedGroup); err != nil {
 		return nil, err
 	}
-	for _, kind := range dataset.Kinds() {
+	for _, kind := range c.Kinds {
 		definition := dataset.Definition(dataset.HostGroup, kind, dataset.DefinitionOptions{})
 		if err := env.InstallCRD(ctx, c.hostConfig, definition); err != nil {
 			return nil, fmt.Errorf("installing %s on the host: %w", kind, err)
@@ -79,6 +93,9 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 		if err := env.InstallCRD(ctx, c.annexConfig, definition); err != nil {
 			return nil, fmt.Errorf("installing %s in annex: %w", kind, err)
 		}
+	}
+	if c.Direct {
+		return c, nil
 	}
 	return c, c.Annex.RegisterAPIService(ctx, dataset.AnnexedGroup, dataset.Version)
 }
@@ -96,8 +113,37 @@ func (c *Cluster) startServers(ctx context.Context) error {
 	if c.hostConfig, err = c.Host.AdminConfig(); err != nil {
 		return err
 	}
-	c.annexConfig, err = c.Annex.AdminConfig(0)
-	return err
+	if c.annexConfig, err = c.Annex.AdminConfig(0); err != nil {
+		return err
+	}
+	return c.grantUser(ctx)
+}
+
+// userName is who sends the requests that are measured.
+const userName = "annex-bench"
+
+// grantUser lets an ordinary user do everything. An administrator of the group
+// system:masters is exempt from priority and fairness on both sides, and annex would
+// not have to ask the host about him, as it has to about everybody else.
+func (c *Cluster) grantUser(ctx context.Context) error {
+	host, err := kubernetes.NewForConfig(c.hostConfig)
+	if err != nil {
+		return fmt.Errorf("making a client of the host: %w", err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: userName},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: userName}},
+	}
+	if _, err := host.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("granting the rights of the user %s: %w", userName, err)
+	}
+	if c.userOfHost, err = c.Host.ConfigFor(0, userName); err != nil {
+		return err
+	}
+	c.userOfAnnex = rest.CopyConfig(c.userOfHost) // all servers trust the host's authority for certificates of clients
+	c.userOfAnnex.Host = c.annexConfig.Host
+	return nil
 }
 
 // HostProcesses are kube-apiserver and its etcd.
@@ -110,13 +156,22 @@ func (c *Cluster) AnnexProcesses() []*env.Process {
 	return []*env.Process{c.Annex.Replicas[0].Process, c.Annex.Etcd.Process}
 }
 
-// Sides are the three ways, in the order of the constants.
+// Sides are the three ways, in the order of the constants, or the first two when
+// the cluster is Direct.
 func (c *Cluster) Sides() []Side {
-	return []Side{
-		{Name: SideHost, Config: c.hostConfig, Group: dataset.HostGroup, Processes: c.HostProcesses()},
-		{Name: SideAnnex, Config: c.annexConfig, Group: dataset.AnnexedGroup, Processes: c.AnnexProcesses()},
-		{Name: SideAggregated, Config: c.hostConfig, Group: dataset.AnnexedGroup, Processes: append(c.HostProcesses(), c.AnnexProcesses()...)},
+	sides := []Side{
+		{Name: SideHost, Config: c.userOfHost, Group: dataset.HostGroup, Processes: c.HostProcesses()},
+		{
+			Name: SideAnnex, Config: c.userOfAnnex, Group: dataset.AnnexedGroup, Processes: c.AnnexProcesses(),
+			Reviewers: c.HostProcesses()[:1],
+		},
 	}
+	if c.Direct {
+		return sides
+	}
+	return append(sides, Side{
+		Name: SideAggregated, Config: c.userOfHost, Group: dataset.AnnexedGroup, Processes: append(c.HostProcesses(), c.AnnexProcesses()...),
+	})
 }
 
 // Side returns one of Sides by its name.

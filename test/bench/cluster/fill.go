@@ -46,9 +46,18 @@ func (c *Cluster) Fill(ctx context.Context) error {
 		return err
 	}
 	defer annex.Close() //nolint:errcheck // every write was answered
-	for _, kind := range dataset.Kinds() {
+	for _, kind := range c.Kinds {
+		if err := c.createSamples(ctx, kind); err != nil {
+			return fmt.Errorf("creating %s on the host: %w", kind, err)
+		}
+	}
+	// They would follow every change, which takes longer than to write it.
+	if err := c.killServers(); err != nil {
+		return err
+	}
+	for _, kind := range c.Kinds {
 		start := time.Now()
-		if err := c.fillHost(ctx, host, kind); err != nil {
+		if err := c.forge(ctx, host, kind, c.samples(kind)); err != nil {
 			return fmt.Errorf("filling the host with %s: %w", kind, err)
 		}
 		created := time.Now()
@@ -61,18 +70,30 @@ func (c *Cluster) Fill(ctx context.Context) error {
 	return c.restart(ctx)
 }
 
-// restart restarts both API servers, so that both read their caches from an etcd
-// that is full: one that has followed every change has its objects elsewhere in
-// memory. They are killed, because a server that is asked to stop waits a minute
-// for watches to end.
-func (c *Cluster) restart(ctx context.Context) error {
-	servers := []*env.Process{c.Host.APIServers[0].Process, c.Annex.Replicas[0].Process}
-	for _, server := range slices.Backward(servers) {
+// servers are kube-apiserver and annex-apiserver.
+func (c *Cluster) servers() []*env.Process {
+	return []*env.Process{c.Host.APIServers[0].Process, c.Annex.Replicas[0].Process}
+}
+
+// killServers kills both API servers: one that is asked to stop waits a minute for
+// watches to end.
+func (c *Cluster) killServers() error {
+	for _, server := range slices.Backward(c.servers()) {
 		if err := server.Kill(); err != nil {
 			return err
 		}
 	}
-	for _, server := range servers {
+	return nil
+}
+
+// restart restarts both API servers, so that both read their caches from an etcd
+// that is full: one that has followed every change has its objects elsewhere in
+// memory.
+func (c *Cluster) restart(ctx context.Context) error {
+	if err := c.killServers(); err != nil {
+		return err
+	}
+	for _, server := range c.servers() {
 		if err := server.Start(); err != nil {
 			return err
 		}
@@ -80,7 +101,11 @@ func (c *Cluster) restart(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, group := range []string{dataset.HostGroup, dataset.AnnexedGroup} {
+	groups := []string{dataset.HostGroup, dataset.AnnexedGroup}
+	if c.Direct {
+		groups = groups[:1]
+	}
+	for _, group := range groups {
 		gv := schema.GroupVersion{Group: group, Version: dataset.Version}
 		if err := env.WaitForGroupVersion(ctx, c.hostConfig, gv); err != nil {
 			return err
@@ -90,16 +115,21 @@ func (c *Cluster) restart(ctx context.Context) error {
 	return nil
 }
 
+// fillHost creates all objects of a kind on the host.
 func (c *Cluster) fillHost(ctx context.Context, host *clientv3.Client, kind dataset.Kind) error {
-	count := c.Sizes.Count(kind)
-	samples := min(count, forgeSamples(kind))
-	if err := c.Sizes.Fill(ctx, c.hostConfig, dataset.HostGroup, kind, samples, nil); err != nil {
+	if err := c.createSamples(ctx, kind); err != nil {
 		return err
 	}
-	if samples == count {
-		return nil
-	}
-	return c.forge(ctx, host, kind, samples)
+	return c.forge(ctx, host, kind, c.samples(kind))
+}
+
+// samples is how many objects of a kind are created by requests.
+func (c *Cluster) samples(kind dataset.Kind) int {
+	return min(c.Sizes.Count(kind), forgeSamples(kind))
+}
+
+func (c *Cluster) createSamples(ctx context.Context, kind dataset.Kind) error {
+	return c.Sizes.Fill(ctx, c.hostConfig, dataset.HostGroup, kind, c.samples(kind), nil)
 }
 
 func (c *Cluster) copyToAnnex(ctx context.Context, from, to *clientv3.Client, kind dataset.Kind) error {

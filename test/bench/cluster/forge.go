@@ -36,6 +36,9 @@ func forgeSamples(kind dataset.Kind) int {
 // first, which were created by requests; forged again, each of these must be what
 // kube-apiserver has stored, to the byte.
 func (c *Cluster) forge(ctx context.Context, host *clientv3.Client, kind dataset.Kind, first int) error {
+	if first == c.Sizes.Count(kind) {
+		return nil
+	}
 	template, err := c.checkedTemplate(ctx, host, kind, first)
 	if err != nil {
 		return err

@@ -26,10 +26,7 @@ func OpenGroup(ctx context.Context, annex *rest.Config, group string) error {
 	groups := client.KubeannexV1alpha1().AnnexedGroups()
 	object := &v1alpha1.AnnexedGroup{ObjectMeta: metav1.ObjectMeta{Name: group}}
 	for _, kind := range dataset.Kinds() {
-		object.Spec.Resources = append(object.Spec.Resources, v1alpha1.AnnexedResourceSpec{
-			Resource: kind.Resource(), IndexLabels: []string{dataset.AppLabel},
-			WatchIndex: &v1alpha1.WatchIndex{Field: dataset.NodeField},
-		})
+		object.Spec.Resources = append(object.Spec.Resources, indexes(kind))
 	}
 	if object, err = groups.Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the AnnexedGroup %s: %w", group, err)
@@ -39,4 +36,12 @@ func OpenGroup(ctx context.Context, annex *rest.Config, group string) error {
 		return fmt.Errorf("opening the AnnexedGroup %s: %w", group, err)
 	}
 	return nil
+}
+
+// indexes are those that an operator would name for a kind.
+func indexes(kind dataset.Kind) v1alpha1.AnnexedResourceSpec {
+	return v1alpha1.AnnexedResourceSpec{
+		Resource: kind.Resource(), IndexLabels: []string{dataset.AppLabel},
+		WatchIndex: &v1alpha1.WatchIndex{Field: dataset.NodeField},
+	}
 }

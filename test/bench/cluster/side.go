@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"net/url"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -27,12 +28,15 @@ const (
 type Side struct {
 	// Name is one of the constants above, or one that a scenario made for itself.
 	Name string
-	// Config is that of an administrator, without a limit of requests. Callers copy it before they change it.
+	// Config is that of a user who may do everything, see grantUser, without a limit of
+	// requests. Callers copy it before they change it.
 	Config *rest.Config
 	// Group is the API group of the kinds on this side.
 	Group string
-	// Processes are all servers that work for a request on this side, databases included.
+	// Processes are the servers that a request goes through and that keep what it is about, databases included.
 	Processes []*env.Process
+	// Reviewers are those that are asked only who may do what.
+	Reviewers []*env.Process
 }
 
 // Resource names one kind on this side, for dynamic clients.
@@ -46,11 +50,12 @@ func (s Side) URL(kind dataset.Kind, selection dataset.Selection, extra url.Valu
 	return s.Config.Host + selection.Path(s.Group, dataset.Version, kind, extra)
 }
 
-// PIDs are the ids of Processes in their present lives.
+// PIDs are the ids of all that work for a request on this side, Processes and
+// Reviewers, in their present lives.
 func (s Side) PIDs() []int {
-	pids := make([]int, len(s.Processes))
-	for i, process := range s.Processes {
-		pids[i] = process.PID()
+	var pids []int
+	for _, process := range slices.Concat(s.Processes, s.Reviewers) {
+		pids = append(pids, process.PID())
 	}
 	return pids
 }

@@ -30,7 +30,7 @@ const (
 func (c *Cluster) Warm(ctx context.Context) error {
 	for _, side := range c.Sides() {
 		start := time.Now()
-		for _, kind := range dataset.Kinds() {
+		for _, kind := range c.Kinds {
 			if err := WaitForCache(ctx, side, kind, c.Sizes.Count(kind)); err != nil {
 				return err
 			}

@@ -36,19 +36,13 @@ type Heap struct {
 // /debug/pprof. The server must be addressed directly and the client must be an
 // administrator of it.
 func LiveHeap(ctx context.Context, config *rest.Config) (Heap, error) {
-	client, err := rest.HTTPClientFor(config)
+	client, address, err := pprofClient(config, "heap", "gc=1&debug=1")
 	if err != nil {
-		return Heap{}, fmt.Errorf("creating a client: %w", err)
+		return Heap{}, err
 	}
-	base, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return Heap{}, fmt.Errorf("reading the address of the server: %w", err)
-	}
-	address := base.JoinPath("debug", "pprof", "heap")
-	address.RawQuery = "gc=1&debug=1"
 	var heap Heap
 	for range collections {
-		if heap, err = readHeap(ctx, client, address.String()); err != nil {
+		if heap, err = readHeap(ctx, client, address); err != nil {
 			return Heap{}, fmt.Errorf("reading the heap from %s: %w", address, err)
 		}
 	}
@@ -56,18 +50,11 @@ func LiveHeap(ctx context.Context, config *rest.Config) (Heap, error) {
 }
 
 func readHeap(ctx context.Context, client *http.Client, address string) (Heap, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return Heap{}, err
-	}
-	answer, err := client.Do(request)
+	answer, err := getPprof(ctx, client, address)
 	if err != nil {
 		return Heap{}, err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return Heap{}, fmt.Errorf("the server answers %s; it needs --profiling and a client that may get it", answer.Status)
-	}
 	return parseHeap(answer.Body)
 }
 

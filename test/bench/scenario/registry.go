@@ -7,16 +7,25 @@ package scenario
 type Settings struct {
 	// Smoke asks for fewer requests and clients in a round.
 	Smoke bool
+	// Agents is how many agents restart in a storm. 0 means as many as fit in the time.
+	Agents int
 }
 
 // All returns all scenarios in the order in which they run: those that leave the
 // servers as they were come first.
 func All(settings Settings) []Scenario {
+	apart := &apart{}
 	return []Scenario{
 		newListSelective(settings.Smoke),
 		newListFull(),
 		newListLarge(),
 		newCRUD(settings.Smoke),
 		newLimit(),
+		newMemory(apart, settings.Smoke),
+		newColdStart(apart, settings.Smoke),
+		newWatchFanout(settings.Smoke),
+		newStorm(settings),
+		newIsolation(settings.Smoke),
+		newAdoption(),
 	}
 }

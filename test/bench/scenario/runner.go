@@ -22,6 +22,10 @@ type Runner struct {
 	Cluster *cluster.Cluster
 	// Rounds is how often every side is measured after one round that is thrown away.
 	Rounds int
+	// Profiles is the folder for profiles of the API servers, of each one for every
+	// side of every scenario that is not Sided, made in further rounds that are not
+	// measured. Empty means none.
+	Profiles string
 	// Progress is told what happens, one line each.
 	Progress func(format string, args ...any)
 }
@@ -81,6 +85,11 @@ func (r *Runner) Run(ctx context.Context, s Scenario) (result *Result, err error
 	}
 	if err := r.rounds(ctx, s, sides, result); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name(), err)
+	}
+	if r.Profiles != "" {
+		if err := r.profile(ctx, s, sides); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name(), err)
+		}
 	}
 	result.Duration = time.Since(start)
 	return result, nil

@@ -1,0 +1,204 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubeannex/annex/test/bench/client"
+	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/dataset"
+	"github.com/kubeannex/annex/test/bench/measure"
+)
+
+const (
+	// agentUser and agentGroup are who a DaemonSet's pods are. An administrator would
+	// be exempt from priority and fairness, and annex would not ask the host about him.
+	agentUser  = "system:serviceaccount:default:endpoint-agent"
+	agentGroup = "system:serviceaccounts"
+	// agentRole is the ClusterRole and its binding.
+	agentRole = "annex-bench-endpoint-agent"
+	// agentTimeout bounds the wait for the agents' rights.
+	agentTimeout = 30 * time.Second
+	// openers is how many agents connect at the same time where that is not measured.
+	openers = 64
+)
+
+// agents are the agents of many nodes: one identity, and one connection for each.
+type agents struct {
+	// configs are those of the agents by the name of the side.
+	configs   map[string]*rest.Config
+	throttled client.Throttled
+	admin     kubernetes.Interface
+}
+
+// newAgents gives the agents their rights and waits until all sides know of them.
+func newAgents(ctx context.Context, c *cluster.Cluster) (*agents, error) {
+	admin, err := c.Host.AdminConfig()
+	if err != nil {
+		return nil, err
+	}
+	a := &agents{configs: map[string]*rest.Config{}}
+	if a.admin, err = kubernetes.NewForConfig(admin); err != nil {
+		return nil, fmt.Errorf("making a client of the host: %w", err)
+	}
+	agent, err := c.Host.ConfigFor(0, agentUser, agentGroup)
+	if err != nil {
+		return nil, err
+	}
+	for _, side := range c.Sides() {
+		// All servers trust the host's authority for certificates of clients.
+		a.configs[side.Name] = rest.CopyConfig(agent)
+		a.configs[side.Name].Host = side.Config.Host
+	}
+	if err := a.grant(ctx); err != nil {
+		return a, err
+	}
+	for _, side := range c.Sides() {
+		if err := a.waitForRights(ctx, side); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+func (a *agents) grant(ctx context.Context) error {
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: agentRole},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{dataset.HostGroup, dataset.AnnexedGroup},
+			Resources: []string{dataset.Endpoints.Resource()}, Verbs: []string{"get", "list", "watch"},
+		}},
+	}
+	if _, err := a.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating the ClusterRole %s: %w", agentRole, err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: agentRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: agentRole},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: agentUser}},
+	}
+	if _, err := a.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating the ClusterRoleBinding %s: %w", agentRole, err)
+	}
+	return nil
+}
+
+// waitForRights waits until an agent gets an answer.
+func (a *agents) waitForRights(ctx context.Context, side cluster.Side) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	agent, err := a.connect(side)
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	var last error
+	err = wait.PollUntilContextCancel(ctx, quietInterval, true, func(ctx context.Context) (bool, error) {
+		_, last = recentVersion(ctx, agent, side)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the rights of agents on %s: %w, last answer: %w", side.Name, err, last)
+	}
+	return nil
+}
+
+// connect returns an agent with a connection of its own, which it makes with its first request.
+func (a *agents) connect(side cluster.Side) (*client.Client, error) {
+	return client.NewAgent(a.configs[side.Name], &a.throttled)
+}
+
+// close takes the rights away.
+func (a *agents) close(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	var problems []error
+	for _, err := range []error{
+		a.admin.RbacV1().ClusterRoleBindings().Delete(ctx, agentRole, metav1.DeleteOptions{}),
+		a.admin.RbacV1().ClusterRoles().Delete(ctx, agentRole, metav1.DeleteOptions{}),
+	} {
+		if err != nil && !apierrors.IsNotFound(err) {
+			problems = append(problems, fmt.Errorf("deleting the rights %s: %w", agentRole, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// recentVersion returns the resourceVersion of a list of one.
+func recentVersion(ctx context.Context, with *client.Client, side cluster.Side) (string, error) {
+	answer, err := with.Get(ctx, side.URL(dataset.Endpoints, dataset.Selection{}, url.Values{"limit": {"1"}}), false)
+	if err != nil {
+		return "", err
+	}
+	list, err := answer.List()
+	return list.ResourceVersion, err
+}
+
+// watchURL is where an agent watches the objects of its node from a version on, as informers do.
+func watchURL(c *cluster.Cluster, side cluster.Side, node int, version string) string {
+	return side.URL(dataset.Endpoints, c.Sizes.OnNode(node), url.Values{
+		"watch": {"true"}, "resourceVersion": {version}, "allowWatchBookmarks": {"true"},
+	})
+}
+
+// each calls do for all numbers below count, a few at a time.
+func each(ctx context.Context, count, atOnce int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for first := range min(atOnce, count) {
+		group.Go(func() error {
+			for i := first; i < count; i += atOnce {
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+const (
+	// quietInterval is over which time servers are looked at.
+	quietInterval = 100 * time.Millisecond
+	// quietTimeout is how long at most they get to become quiet.
+	quietTimeout = 3 * time.Second
+	// quietCores is how many cores quiet servers use: those that have finished what many
+	// connections or watches that ended left to do.
+	quietCores = 0.3
+)
+
+// settle waits until servers have nothing more to do, for some time at most: what
+// they go on doing on their own account is not ours to wait for.
+func settle(ctx context.Context, side cluster.Side) error {
+	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
+	defer cancel()
+	before, err := measure.Processes(side.PIDs()...)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextCancel(ctx, quietInterval, false, func(context.Context) (bool, error) {
+		after, err := measure.Processes(side.PIDs()...)
+		used := after.Since(before).CPU
+		before = after
+		return used.Seconds() < quietCores*quietInterval.Seconds(), err
+	})
+	if wait.Interrupted(err) {
+		return nil
+	}
+	return err
+}
