@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kubeannex/annex/test/bench/cluster"
+	"github.com/kubeannex/annex/test/bench/dataset"
 	"github.com/kubeannex/annex/test/bench/memserver"
 	"github.com/kubeannex/annex/test/bench/report"
 	"github.com/kubeannex/annex/test/bench/scenario"
@@ -86,7 +87,9 @@ func Run(ctx context.Context, options *Options, out, progress io.Writer) error {
 // play starts and fills the cluster, runs the scenarios and writes the report.
 func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
 	var err error
-	r.cluster, err = cluster.Start(ctx, cluster.Options{Env: r.env, Sizes: r.sizes(), Progress: r.sayf})
+	r.cluster, err = cluster.Start(ctx, cluster.Options{
+		Env: r.env, Sizes: r.sizes(), Kinds: []dataset.Kind{dataset.Endpoints}, Progress: r.sayf,
+	})
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ const (
 	smokeShare, smokeShareLarge = 5, 10
 	// minRounds is the least number from which a median is taken.
 	minRounds = 5
+	// smokeRounds has to do for a run that shows that everything works.
+	smokeRounds = 3
 )
 
 // Options are the flags of the benchmark.
@@ -83,6 +85,9 @@ func (o *Options) addRunFlags(flags *pflag.FlagSet) {
 
 func (o *Options) complete(flags *pflag.FlagSet) {
 	if o.Smoke {
+		if !flags.Changed("rounds") {
+			o.Rounds = smokeRounds
+		}
 		for _, size := range []struct {
 			flag  string
 			value *int

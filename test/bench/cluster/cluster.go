@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -154,6 +155,15 @@ func (c *Cluster) HostProcesses() []*env.Process {
 // AnnexProcesses are annex-apiserver and its etcd.
 func (c *Cluster) AnnexProcesses() []*env.Process {
 	return []*env.Process{c.Annex.Replicas[0].Process, c.Annex.Etcd.Process}
+}
+
+// Stop kills all processes and keeps their data.
+func (c *Cluster) Stop() error {
+	var errs []error
+	for _, process := range append(c.AnnexProcesses(), c.HostProcesses()...) {
+		errs = append(errs, process.Kill())
+	}
+	return errors.Join(errs...)
 }
 
 // Sides are the three ways, in the order of the constants, or the first two when

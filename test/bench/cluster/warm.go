@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kubeannex/annex/test/bench/client"
@@ -28,14 +29,21 @@ const (
 // Warm waits until the cache of every kind holds all objects on every side, and
 // measures Idle.
 func (c *Cluster) Warm(ctx context.Context) error {
+	start := time.Now()
+	filling, filled := errgroup.WithContext(ctx)
 	for _, side := range c.Sides() {
-		start := time.Now()
-		for _, kind := range c.Kinds {
-			if err := WaitForCache(ctx, side, kind, c.Sizes.Count(kind)); err != nil {
-				return err
+		filling.Go(func() error {
+			for _, kind := range c.Kinds {
+				if err := WaitForCache(filled, side, kind, c.Sizes.Count(kind)); err != nil {
+					return err
+				}
 			}
-		}
-		c.Progress("the caches of %s are warm after %.1f s", side.Name, time.Since(start).Seconds())
+			c.Progress("the caches of %s are warm after %.1f s", side.Name, time.Since(start).Seconds())
+			return nil
+		})
+	}
+	if err := filling.Wait(); err != nil {
+		return err
 	}
 	return c.measureIdle(ctx)
 }

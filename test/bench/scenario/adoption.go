@@ -30,9 +30,10 @@ const (
 
 	// adoptionTimeout bounds the adoption, and the purge.
 	adoptionTimeout = 10 * time.Minute
-	// adoptionShare is which part of the endpoints is adopted: with all of them the
-	// adoption and the purge, which deletes one object after another, take too long.
-	adoptionShare = 2
+	// adoptionShare is which part of the endpoints is adopted, and half of that in a smoke
+	// run: with all of them the adoption and the purge, which deletes one object after
+	// another, take too long.
+	adoptionShare = 4
 	// writesAround is how often the writer writes before and after the adoption.
 	writesAround = 50
 )
@@ -50,6 +51,8 @@ const (
 // minute. It waits that long, and some seconds more, between the adoption and the
 // purge; no metric contains that wait.
 type adoption struct {
+	// share is which part of the endpoints is adopted.
+	share int
 	// objects is how many are adopted.
 	objects int
 	second  *cluster.Adoptable
@@ -65,7 +68,13 @@ var (
 	_ Paced    = &adoption{}
 )
 
-func newAdoption() *adoption { return &adoption{} }
+func newAdoption(smoke bool) *adoption {
+	s := &adoption{share: adoptionShare}
+	if smoke {
+		s.share *= 2
+	}
+	return s
+}
 
 // Name implements Scenario.
 func (s *adoption) Name() string { return "adoption" }
@@ -106,7 +115,7 @@ func (s *adoption) Sides(*cluster.Cluster) []cluster.Side {
 
 // Prepare implements Scenario. It starts the second cluster, without annex.
 func (s *adoption) Prepare(ctx context.Context, c *cluster.Cluster) error {
-	s.objects, s.progress = max(1, c.Sizes.Endpoints/adoptionShare), c.Progress
+	s.objects, s.progress = max(1, c.Sizes.Endpoints/s.share), c.Progress
 	var err error
 	s.second, err = c.StartAdoptable(ctx, s.objects)
 	return err

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -31,7 +30,7 @@ const (
 	emptyInterval = time.Second
 	settledShare  = 0.995
 	// smokeBoots is how often a side is measured in a smoke run.
-	smokeBoots = 3
+	smokeBoots = 1
 )
 
 // bootRounds is how often scenarios are measured of which each round needs new
@@ -158,11 +157,7 @@ func (a *apart) close() error {
 	if a.cluster == nil {
 		return nil
 	}
-	var errs []error
-	for _, process := range slices.Backward(a.processes()) {
-		errs = append(errs, process.Kill())
-	}
-	return errors.Join(errs...)
+	return a.cluster.Stop()
 }
 
 func (a *apart) processes() []*env.Process {

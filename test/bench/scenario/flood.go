@@ -5,6 +5,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -78,11 +79,13 @@ func newFlood(side cluster.Side, sizes cluster.Sizes) (*flood, error) {
 
 // runningFlood is a flood that goes on until it is stopped.
 type runningFlood struct {
-	flood                 *flood
-	begin                 time.Time
-	throttled             int64
-	group                 *errgroup.Group
-	stopped               atomic.Bool
+	flood     *flood
+	begin     time.Time
+	throttled int64
+	group     *errgroup.Group
+	stopped   atomic.Bool
+	// endReads cuts requests that only read. Those that write are waited for.
+	endReads              context.CancelFunc
 	lists, wholes, writes atomic.Int64
 }
 
@@ -97,11 +100,13 @@ func (r floodResult) record(sample Sample) {
 func (f *flood) start(ctx context.Context) *runningFlood {
 	r := &runningFlood{flood: f, begin: time.Now(), throttled: f.throttled.Load()}
 	r.group, ctx = errgroup.WithContext(ctx)
+	var reading context.Context
+	reading, r.endReads = context.WithCancel(ctx)
 	for n, with := range f.listers {
-		r.repeat(&r.lists, func(turn int) error { return f.list(ctx, with, turn*floodListers+n, turn) })
+		r.repeat(&r.lists, func(turn int) error { return f.list(reading, with, turn*floodListers+n, turn) })
 	}
 	for _, with := range f.wholes {
-		r.repeat(&r.wholes, func(int) error { return f.listAll(ctx, with) })
+		r.repeat(&r.wholes, func(int) error { return f.listAll(reading, with) })
 	}
 	for n := range f.writers {
 		r.repeat(&r.writes, func(turn int) error { return f.write(ctx, n, turn) })
@@ -112,7 +117,11 @@ func (f *flood) start(ctx context.Context) *runningFlood {
 func (r *runningFlood) repeat(count *atomic.Int64, send func(turn int) error) {
 	r.group.Go(func() error {
 		for turn := 0; !r.stopped.Load(); turn++ {
-			if err := send(turn); err != nil {
+			err := send(turn)
+			if errors.Is(err, context.Canceled) && r.stopped.Load() {
+				return nil
+			}
+			if err != nil {
 				return err
 			}
 			count.Add(1)
@@ -124,11 +133,12 @@ func (r *runningFlood) repeat(count *atomic.Int64, send func(turn int) error) {
 // stop waits for the answers to all requests that are under way, so that the
 // servers have nothing left to do, and removes what was written.
 func (r *runningFlood) stop(ctx context.Context) (floodResult, error) {
+	seconds := time.Since(r.begin).Seconds()
 	r.stopped.Store(true)
+	r.endReads()
 	if err := r.group.Wait(); err != nil {
 		return floodResult{}, err
 	}
-	seconds := time.Since(r.begin).Seconds()
 	result := floodResult{
 		lists: float64(r.lists.Load()) / seconds, wholes: float64(r.wholes.Load()) / seconds,
 		writes: float64(r.writes.Load()) / seconds, throttled: float64(r.flood.throttled.Load()-r.throttled) / seconds,

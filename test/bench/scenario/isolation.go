@@ -195,7 +195,7 @@ func (s *isolation) Round(ctx context.Context, _ *cluster.Cluster, side cluster.
 	}
 	measured.record(sample, "flood")
 	answered.record(sample)
-	return sample, nil
+	return sample, settle(ctx, side)
 }
 
 // record adds percentiles to a sample.

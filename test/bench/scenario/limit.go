@@ -19,7 +19,7 @@ const megabyte = 1e6
 // SideMemory is a server that has the answer in memory already.
 const SideMemory = "memory"
 
-// limit compares a full LIST with a server that has nothing to do but to send the
+// limit compares a full LIST of the host with a server that has nothing to do but to send the
 // same bytes over TLS: nothing that makes the answer can be faster.
 type limit struct {
 	list    fullList
@@ -49,9 +49,11 @@ func (s *limit) Metrics() []Metric {
 
 // Sides implements Sided.
 func (s *limit) Sides(c *cluster.Cluster) []cluster.Side {
-	return append(c.Sides(), cluster.Side{
+	memory := cluster.Side{
 		Name: SideMemory, Config: s.server.Config, Group: dataset.HostGroup, Processes: []*env.Process{s.server.Process},
-	})
+	}
+	// The other sides are those of listFull.
+	return []cluster.Side{c.Sides()[0], memory}
 }
 
 // Prepare implements Scenario. The answer is that of the host.

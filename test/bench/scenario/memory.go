@@ -19,7 +19,7 @@ const (
 	// memoryObjects and memoryObjectsSmoke are how many objects there are at most: to
 	// start three servers of each side in every round takes too long with more. The live
 	// heap per object does not depend on their number, that of coldStart is of all.
-	memoryObjects, memoryObjectsSmoke = 25_000, 5000
+	memoryObjects, memoryObjectsSmoke = 10_000, 5000
 )
 
 // memory measures what objects cost an API server: its memory with all of them in

@@ -26,6 +26,6 @@ func All(settings Settings) []Scenario {
 		newWatchFanout(settings.Smoke),
 		newStorm(settings),
 		newIsolation(settings.Smoke),
-		newAdoption(),
+		newAdoption(settings.Smoke),
 	}
 }

@@ -24,9 +24,9 @@ import (
 const (
 	// stormAgents is how many agents restart unless it is set: for each, a
 	// kube-apiserver looks at all objects once, so that 4,000 would take it minutes.
-	stormAgents = 60
+	stormAgents = 40
 	// smokeStormAgents is the same for a smoke run.
-	smokeStormAgents = 50
+	smokeStormAgents = 30
 	// stormTimeout bounds one storm.
 	stormTimeout = 10 * time.Minute
 	// leastStorm is how long storms are repeated in a round, so that a short one too
