@@ -97,15 +97,16 @@ test-full: test ## Run all tests, then those again that make test runs without t
 	@$(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m E2E_SKIP=none
 	@$(MAKE) test-kill
 	@$(MAKE) demo DEMO_ARGS=--readme=README.md
+	@$(MAKE) bench-smoke
 
 ##@ Measure
 
 .PHONY: bench
-bench: build kubernetes ## Compare annex with kube-apiserver at full size; 20 minutes on two idle cores. The report goes to _output/bench.
+bench: build kubernetes ## Compare annex with kube-apiserver at full size; half an hour on two idle cores. The report goes to _output/bench.
 	@$(GO) run ./test/bench $(BENCH_ARGS)
 
 .PHONY: bench-smoke
-bench-smoke: build kubernetes ## The same at a fifth of the size in under four minutes; one JSON line a scenario.
+bench-smoke: build kubernetes ## The same at a fifth of the size in a few minutes; one JSON line a scenario.
 	@$(GO) run ./test/bench --smoke $(BENCH_ARGS)
 
 ##@ Before a commit

@@ -99,14 +99,24 @@ func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
 	if err := r.cluster.Warm(ctx); err != nil {
 		return err
 	}
+	if err := r.cluster.MeasureIdle(ctx); err != nil {
+		return err
+	}
 	runner := &scenario.Runner{Cluster: r.cluster, Rounds: r.Rounds, Profiles: r.profiles(), Progress: r.sayf}
 	if err := runner.ProfileIdle(ctx); err != nil {
 		return err
 	}
+	running := true
 	for _, s := range scenarios {
+		if _, ok := s.(scenario.Independent); ok && running {
+			if err := r.cluster.Stop(); err != nil {
+				return err
+			}
+			running = false
+		}
 		result, err := runner.Run(ctx, s)
 		if err != nil {
-			return err
+			return errors.Join(err, r.finish(ctx)) // what was measured before is as good
 		}
 		results := toReport(s, result)
 		r.results = append(r.results, results...)

@@ -25,7 +25,7 @@ const (
 	// minRounds is the least number from which a median is taken.
 	minRounds = 5
 	// smokeRounds has to do for a run that shows that everything works.
-	smokeRounds = 3
+	smokeRounds = 2
 )
 
 // Options are the flags of the benchmark.

@@ -71,7 +71,7 @@ func TestSelected(t *testing.T) {
 	for _, s := range options.selected() {
 		got = append(got, s.Name())
 	}
-	if diff := cmp.Diff([]string{"list-selective", "list-full", "list-large", "limit"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"list-selective", "list-full", "limit", "list-large"}, got); diff != "" {
 		t.Errorf("selected scenarios differ (-want +got):\n%s", diff)
 	}
 }

@@ -59,7 +59,7 @@ type Cluster struct {
 	Host  *env.Host
 	Annex *env.Annex
 	// Idle is how many cores the processes of a side keep busy while nobody asks for
-	// anything, by the name of the side. Warm measures it.
+	// anything, by the name of the side. MeasureIdle measures it.
 	Idle map[string]float64
 
 	// hostConfig and annexConfig are those of an administrator, for what is not measured.

@@ -26,8 +26,7 @@ const (
 	idleWindow = 5 * time.Second
 )
 
-// Warm waits until the cache of every kind holds all objects on every side, and
-// measures Idle.
+// Warm waits until the cache of every kind holds all objects on every side.
 func (c *Cluster) Warm(ctx context.Context) error {
 	start := time.Now()
 	filling, filled := errgroup.WithContext(ctx)
@@ -42,15 +41,12 @@ func (c *Cluster) Warm(ctx context.Context) error {
 			return nil
 		})
 	}
-	if err := filling.Wait(); err != nil {
-		return err
-	}
-	return c.measureIdle(ctx)
+	return filling.Wait()
 }
 
-// measureIdle measures what servers use while nobody asks for anything: it is part
-// of every CPU time that is measured.
-func (c *Cluster) measureIdle(ctx context.Context) error {
+// MeasureIdle measures Idle, what servers use while nobody asks for anything: it is
+// part of every CPU time that is measured.
+func (c *Cluster) MeasureIdle(ctx context.Context) error {
 	before := map[string]measure.Usage{}
 	var err error
 	for _, side := range c.Sides() {

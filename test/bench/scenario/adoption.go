@@ -62,10 +62,11 @@ type adoption struct {
 }
 
 var (
-	_ Scenario = &adoption{}
-	_ Sided    = &adoption{}
-	_ Titled   = &adoption{}
-	_ Paced    = &adoption{}
+	_ Scenario    = &adoption{}
+	_ Sided       = &adoption{}
+	_ Independent = &adoption{}
+	_ Titled      = &adoption{}
+	_ Paced       = &adoption{}
 )
 
 func newAdoption(smoke bool) *adoption {
@@ -107,6 +108,9 @@ func (s *adoption) Metrics() []Metric {
 		{Name: "purge.rate", Title: "purge, throughput", Unit: report.ObjectsPerSecond, Better: Higher},
 	}
 }
+
+// Independent implements Independent.
+func (s *adoption) Independent() {}
 
 // Sides implements Sided.
 func (s *adoption) Sides(*cluster.Cluster) []cluster.Side {

@@ -21,10 +21,11 @@ type coldStart struct {
 }
 
 var (
-	_ Scenario = &coldStart{}
-	_ Sided    = &coldStart{}
-	_ Titled   = &coldStart{}
-	_ Paced    = &coldStart{}
+	_ Scenario    = &coldStart{}
+	_ Sided       = &coldStart{}
+	_ Independent = &coldStart{}
+	_ Titled      = &coldStart{}
+	_ Paced       = &coldStart{}
 )
 
 func newColdStart(apart *apart, smoke bool) *coldStart { return &coldStart{apart: apart, smoke: smoke} }
@@ -51,6 +52,9 @@ func (s *coldStart) Metrics() []Metric {
 		{Name: "heap", Title: "live heap with all", Unit: report.Bytes, Better: Lower},
 	}
 }
+
+// Independent implements Independent.
+func (s *coldStart) Independent() {}
 
 // Sides implements Sided: what is reached through the aggregator has no start of its own.
 func (s *coldStart) Sides(*cluster.Cluster) []cluster.Side { return s.apart.cluster.Sides() }

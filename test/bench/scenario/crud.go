@@ -55,7 +55,7 @@ var (
 func newCRUD(smoke bool) *crud {
 	s := &crud{requests: 800}
 	if smoke {
-		s.requests /= 4
+		s.requests /= 8
 	}
 	return s
 }

@@ -22,10 +22,11 @@ type listLarge struct {
 }
 
 var (
-	_ Scenario = &listLarge{}
-	_ Sided    = &listLarge{}
-	_ Titled   = &listLarge{}
-	_ Paced    = &listLarge{}
+	_ Scenario    = &listLarge{}
+	_ Sided       = &listLarge{}
+	_ Independent = &listLarge{}
+	_ Titled      = &listLarge{}
+	_ Paced       = &listLarge{}
 )
 
 func newListLarge() *listLarge {
@@ -56,6 +57,9 @@ func (s *listLarge) Prepare(ctx context.Context, main *cluster.Cluster) error {
 	}
 	return s.listFull.Prepare(ctx, s.cluster)
 }
+
+// Independent implements Independent.
+func (s *listLarge) Independent() {}
 
 // Sides implements Sided.
 func (s *listLarge) Sides(*cluster.Cluster) []cluster.Side { return s.cluster.Sides() }

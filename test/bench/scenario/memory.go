@@ -19,7 +19,7 @@ const (
 	// memoryObjects and memoryObjectsSmoke are how many objects there are at most: to
 	// start three servers of each side in every round takes too long with more. The live
 	// heap per object does not depend on their number, that of coldStart is of all.
-	memoryObjects, memoryObjectsSmoke = 10_000, 5000
+	memoryObjects, memoryObjectsSmoke = 10_000, 3000
 )
 
 // memory measures what objects cost an API server: its memory with all of them in
@@ -32,10 +32,11 @@ type memory struct {
 }
 
 var (
-	_ Scenario = &memory{}
-	_ Sided    = &memory{}
-	_ Titled   = &memory{}
-	_ Paced    = &memory{}
+	_ Scenario    = &memory{}
+	_ Sided       = &memory{}
+	_ Independent = &memory{}
+	_ Titled      = &memory{}
+	_ Paced       = &memory{}
 )
 
 func newMemory(apart *apart, smoke bool) *memory { return &memory{apart: apart, smoke: smoke} }
@@ -85,6 +86,9 @@ func (s *memory) Metrics() []Metric {
 	add("empty.resident", "no objects, resident")
 	return metrics
 }
+
+// Independent implements Independent.
+func (s *memory) Independent() {}
 
 // Sides implements Sided.
 func (s *memory) Sides(*cluster.Cluster) []cluster.Side { return s.apart.cluster.Sides() }

@@ -12,20 +12,20 @@ type Settings struct {
 }
 
 // All returns all scenarios in the order in which they run: those that leave the
-// servers as they were come first.
+// servers as they were come first, and those that are Independent last.
 func All(settings Settings) []Scenario {
 	apart := &apart{}
 	return []Scenario{
 		newListSelective(settings.Smoke),
 		newListFull(),
-		newListLarge(),
-		newCRUD(settings.Smoke),
 		newLimit(),
-		newMemory(apart, settings.Smoke),
-		newColdStart(apart, settings.Smoke),
+		newCRUD(settings.Smoke),
 		newWatchFanout(settings.Smoke),
 		newStorm(settings),
 		newIsolation(settings.Smoke),
+		newListLarge(),
+		newMemory(apart, settings.Smoke),
+		newColdStart(apart, settings.Smoke),
 		newAdoption(settings.Smoke),
 	}
 }

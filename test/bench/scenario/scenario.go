@@ -77,3 +77,10 @@ type Paced interface {
 	// Rounds returns how many rounds are measured, and how many before that are thrown away.
 	Rounds(asked int) (measured, warmup int)
 }
+
+// Independent is implemented by scenarios that start clusters of their own. The main
+// one is stopped before the first of them: the machine may not have the memory for
+// all. They get it for its Env and Sizes only.
+type Independent interface {
+	Independent()
+}

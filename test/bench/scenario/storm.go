@@ -26,10 +26,10 @@ const (
 	// kube-apiserver looks at all objects once, so that 4,000 would take it minutes.
 	stormAgents = 40
 	// smokeStormAgents is the same for a smoke run.
-	smokeStormAgents = 30
+	smokeStormAgents = 20
 	// stormTimeout bounds one storm.
 	stormTimeout = 10 * time.Minute
-	// leastStorm is how long storms are repeated in a round, so that a short one too
+	// leastStorm is how long storms are repeated in a round (a third of that in a smoke run), so that a short one too
 	// is long enough for the small request beside it and for the CPU time.
 	leastStorm = time.Second
 )
@@ -37,6 +37,7 @@ const (
 // storm measures many agents that restart at the same moment and get the objects of their nodes again.
 type storm struct {
 	count  int
+	least  time.Duration
 	agents *agents
 	// objects is how many objects each node has.
 	objects []int
@@ -52,7 +53,10 @@ var (
 )
 
 func newStorm(settings Settings) *storm {
-	s := &storm{count: stormAgents}
+	s := &storm{count: stormAgents, least: leastStorm}
+	if settings.Smoke {
+		s.least /= 3
+	}
 	switch {
 	case settings.Agents > 0:
 		s.count = settings.Agents
@@ -149,7 +153,7 @@ func (s *storm) measure(ctx context.Context, c *cluster.Cluster, side cluster.Si
 	defer bystander.close()
 	var times []float64
 	var total, cpu float64
-	for total < leastStorm.Seconds() {
+	for total < s.least.Seconds() {
 		took, used, err := s.once(ctx, c, side, way, bystander)
 		if err != nil {
 			return err

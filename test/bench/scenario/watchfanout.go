@@ -26,7 +26,7 @@ const (
 	// fanoutUpdates is how many updates a round has with watchers, and as many without:
 	// 2,500 with watchers in the five rounds that are measured. Where every watch looks
 	// at every event, one takes several milliseconds of CPU time.
-	fanoutUpdates, smokeFanoutUpdates = 500, 200
+	fanoutUpdates, smokeFanoutUpdates = 500, 150
 	// eventTimeout bounds the wait for the events of updates that were answered.
 	eventTimeout = time.Minute
 	// openTimeout bounds the opening of all watches.
