@@ -75,8 +75,7 @@ func (c *Client) Get(ctx context.Context, url string, compressed bool) (Answer, 
 	defer response.Body.Close()
 	answer := Answer{FirstByte: time.Since(start), Compressed: response.Header.Get("Content-Encoding") == gzipEncoding}
 	if response.StatusCode != http.StatusOK {
-		text, err := io.ReadAll(io.LimitReader(response.Body, errorBytes))
-		return Answer{}, fmt.Errorf("GET %s: %s %s %w", url, response.Status, bytes.TrimSpace(text), err)
+		return Answer{}, refused(response)
 	}
 	if _, err := c.body.ReadFrom(response.Body); err != nil {
 		return Answer{}, fmt.Errorf("GET %s: reading the answer: %w", url, err)

@@ -9,8 +9,6 @@ import (
 	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeannex/annex/test/bench/dataset"
@@ -127,17 +125,13 @@ const userName = "annex-bench"
 // system:masters is exempt from priority and fairness on both sides, and annex would
 // not have to ask the host about him, as it has to about everybody else.
 func (c *Cluster) grantUser(ctx context.Context) error {
-	host, err := kubernetes.NewForConfig(c.hostConfig)
+	all := []string{rbacv1.VerbAll}
+	err := c.Grant(ctx, Rights{
+		Name: userName, Users: []string{userName},
+		Rules: []rbacv1.PolicyRule{{APIGroups: all, Resources: all, Verbs: all}, {NonResourceURLs: all, Verbs: all}},
+	})
 	if err != nil {
-		return fmt.Errorf("making a client of the host: %w", err)
-	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: userName},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: userName}},
-	}
-	if _, err := host.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("granting the rights of the user %s: %w", userName, err)
+		return err
 	}
 	if c.userOfHost, err = c.Host.ConfigFor(0, userName); err != nil {
 		return err

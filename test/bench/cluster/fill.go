@@ -86,13 +86,10 @@ func (c *Cluster) killServers() error {
 	return nil
 }
 
-// restart restarts both API servers, so that both read their caches from an etcd
-// that is full: one that has followed every change has its objects elsewhere in
-// memory.
+// restart starts both API servers again after killServers. So both read their caches
+// from an etcd that is full: one that has followed every change has its objects
+// elsewhere in memory.
 func (c *Cluster) restart(ctx context.Context) error {
-	if err := c.killServers(); err != nil {
-		return err
-	}
 	for _, server := range c.servers() {
 		if err := server.Start(); err != nil {
 			return err

@@ -5,17 +5,12 @@ package scenario
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/url"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeannex/annex/test/bench/client"
@@ -31,8 +26,6 @@ const (
 	agentGroup = "system:serviceaccounts"
 	// agentRole is the ClusterRole and its binding.
 	agentRole = "annex-bench-endpoint-agent"
-	// agentTimeout bounds the wait for the agents' rights.
-	agentTimeout = 30 * time.Second
 	// openers is how many agents connect at the same time where that is not measured.
 	openers = 64
 )
@@ -42,19 +35,12 @@ type agents struct {
 	// configs are those of the agents by the name of the side.
 	configs   map[string]*rest.Config
 	throttled client.Throttled
-	admin     kubernetes.Interface
+	cluster   *cluster.Cluster
 }
 
 // newAgents gives the agents their rights and waits until all sides know of them.
 func newAgents(ctx context.Context, c *cluster.Cluster) (*agents, error) {
-	admin, err := c.Host.AdminConfig()
-	if err != nil {
-		return nil, err
-	}
-	a := &agents{configs: map[string]*rest.Config{}}
-	if a.admin, err = kubernetes.NewForConfig(admin); err != nil {
-		return nil, fmt.Errorf("making a client of the host: %w", err)
-	}
+	a := &agents{configs: map[string]*rest.Config{}, cluster: c}
 	agent, err := c.Host.ConfigFor(0, agentUser, agentGroup)
 	if err != nil {
 		return nil, err
@@ -64,7 +50,14 @@ func newAgents(ctx context.Context, c *cluster.Cluster) (*agents, error) {
 		a.configs[side.Name] = rest.CopyConfig(agent)
 		a.configs[side.Name].Host = side.Config.Host
 	}
-	if err := a.grant(ctx); err != nil {
+	err = c.Grant(ctx, cluster.Rights{
+		Name: agentRole, Users: []string{agentUser},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{dataset.HostGroup, dataset.AnnexedGroup},
+			Resources: []string{dataset.Endpoints.Resource()}, Verbs: []string{"get", "list", "watch"},
+		}},
+	})
+	if err != nil {
 		return a, err
 	}
 	for _, side := range c.Sides() {
@@ -75,46 +68,17 @@ func newAgents(ctx context.Context, c *cluster.Cluster) (*agents, error) {
 	return a, nil
 }
 
-func (a *agents) grant(ctx context.Context) error {
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: agentRole},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{dataset.HostGroup, dataset.AnnexedGroup},
-			Resources: []string{dataset.Endpoints.Resource()}, Verbs: []string{"get", "list", "watch"},
-		}},
-	}
-	if _, err := a.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating the ClusterRole %s: %w", agentRole, err)
-	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: agentRole},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: agentRole},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: agentUser}},
-	}
-	if _, err := a.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating the ClusterRoleBinding %s: %w", agentRole, err)
-	}
-	return nil
-}
-
 // waitForRights waits until an agent gets an answer.
 func (a *agents) waitForRights(ctx context.Context, side cluster.Side) error {
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
-	defer cancel()
 	agent, err := a.connect(side)
 	if err != nil {
 		return err
 	}
 	defer agent.Close()
-	var last error
-	err = wait.PollUntilContextCancel(ctx, quietInterval, true, func(ctx context.Context) (bool, error) {
-		_, last = recentVersion(ctx, agent, side)
-		return last == nil, nil
+	return cluster.AwaitRights(ctx, side, func(ctx context.Context) error {
+		_, err := recentVersion(ctx, agent, side)
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("waiting for the rights of agents on %s: %w, last answer: %w", side.Name, err, last)
-	}
-	return nil
 }
 
 // connect returns an agent with a connection of its own, which it makes with its first request.
@@ -127,16 +91,7 @@ func (a *agents) close(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	var problems []error
-	for _, err := range []error{
-		a.admin.RbacV1().ClusterRoleBindings().Delete(ctx, agentRole, metav1.DeleteOptions{}),
-		a.admin.RbacV1().ClusterRoles().Delete(ctx, agentRole, metav1.DeleteOptions{}),
-	} {
-		if err != nil && !apierrors.IsNotFound(err) {
-			problems = append(problems, fmt.Errorf("deleting the rights %s: %w", agentRole, err))
-		}
-	}
-	return errors.Join(problems...)
+	return a.cluster.Revoke(ctx, agentRole)
 }
 
 // recentVersion returns the resourceVersion of a list of one.

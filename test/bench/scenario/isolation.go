@@ -12,8 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeannex/annex/test/bench/cluster"
 	"github.com/kubeannex/annex/test/bench/dataset"
@@ -29,8 +27,6 @@ const (
 	isolationQuiet = 800 * time.Millisecond
 	isolationFlood = 2 * time.Second
 	smokeWindow    = 3
-	// rightsInterval is the pause between two looks at whether new rights are known.
-	rightsInterval = 100 * time.Millisecond
 )
 
 // isolation measures how long core writes and lease renewals take at
@@ -51,7 +47,7 @@ const (
 // their own, with high priority, and lease renewals in another one.
 type isolation struct {
 	quiet, flooded time.Duration
-	admin          kubernetes.Interface
+	cluster        *cluster.Cluster
 	core           *coreLoad
 	floods         map[string]*flood
 }
@@ -99,17 +95,12 @@ func (s *isolation) Metrics() []Metric {
 
 // Prepare implements Scenario.
 func (s *isolation) Prepare(ctx context.Context, c *cluster.Cluster) error {
-	config, err := c.Host.AdminConfig()
-	if err != nil {
-		return err
-	}
-	if s.admin, err = kubernetes.NewForConfig(dataset.Unlimited(config)); err != nil {
-		return fmt.Errorf("making a client of the host: %w", err)
-	}
+	s.cluster = c
 	if err := s.grantRights(ctx); err != nil {
 		return err
 	}
-	if config, err = c.Host.ConfigFor(0, coreUser(), serviceAccountGroups(metav1.NamespaceSystem)...); err != nil {
+	config, err := c.Host.ConfigFor(0, coreUser(), serviceAccountGroups(metav1.NamespaceSystem)...)
+	if err != nil {
 		return err
 	}
 	if s.core, err = newCoreLoad(config); err != nil {
@@ -142,28 +133,13 @@ func (s *isolation) Prepare(ctx context.Context, c *cluster.Cluster) error {
 // grantRights lets both users do everything with what they write.
 func (s *isolation) grantRights(ctx context.Context) error {
 	all := []string{rbacv1.VerbAll}
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: isolationName},
+	return s.cluster.Grant(ctx, cluster.Rights{
+		Name: isolationName, Users: []string{coreUser(), floodUser()},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{dataset.HostGroup, dataset.AnnexedGroup}, Resources: []string{dataset.Endpoints.Resource()}, Verbs: all},
 			{APIGroups: []string{"", "coordination.k8s.io"}, Resources: []string{"configmaps", "leases"}, Verbs: all},
 		},
-	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: isolationName},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: isolationName},
-		Subjects: []rbacv1.Subject{
-			{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: coreUser()},
-			{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: floodUser()},
-		},
-	}
-	if _, err := s.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating a ClusterRole: %w", err)
-	}
-	if _, err := s.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating a ClusterRoleBinding: %w", err)
-	}
-	return nil
+	})
 }
 
 // serviceAccountGroups are the groups of all service accounts of a namespace.
@@ -214,10 +190,8 @@ func (s *isolation) Close(ctx context.Context) error {
 	if s.core != nil {
 		errs = append(errs, s.core.close(ctx))
 	}
-	if s.admin != nil {
-		errs = append(errs,
-			ignoreNotFound(s.admin.RbacV1().ClusterRoleBindings().Delete(ctx, isolationName, metav1.DeleteOptions{})),
-			ignoreNotFound(s.admin.RbacV1().ClusterRoles().Delete(ctx, isolationName, metav1.DeleteOptions{})))
+	if s.cluster != nil {
+		errs = append(errs, s.cluster.Revoke(ctx, isolationName))
 	}
 	return errors.Join(errs...)
 }
@@ -231,15 +205,5 @@ func ignoreNotFound(err error) error {
 
 // awaitRights waits until the flood may read.
 func (f *flood) awaitRights(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	var last error
-	err := wait.PollUntilContextCancel(ctx, rightsInterval, true, func(ctx context.Context) (bool, error) {
-		last = f.list(ctx, f.listers[0], 0, 0)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for rights on %s: %w, last answer: %w", f.side.Name, err, last)
-	}
-	return nil
+	return cluster.AwaitRights(ctx, f.side, func(ctx context.Context) error { return f.list(ctx, f.listers[0], 0, 0) })
 }
