@@ -44,9 +44,7 @@ func opened(revision string) change {
 		}
 		storage := slices.IndexFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
 		private := hostcopy.Relax(&definition.Spec.Versions[storage])
-		private.Name, private.Served, private.Storage = kubeannexv1alpha1.PrivateVersion, true, false
-		private.Deprecated, private.DeprecationWarning = false, nil
-		setApart(private)
+		makePrivate(private)
 		for i := range definition.Spec.Versions {
 			if definition.Spec.Versions[i].Name == kubeannexv1alpha1.PrivateVersion {
 				definition.Spec.Versions[i] = *private

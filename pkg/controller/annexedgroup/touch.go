@@ -47,9 +47,7 @@ func touched(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensio
 		return nil, fmt.Errorf("definition %s has no storage version", definition.Name)
 	}
 	private := *definition.Spec.Versions[storage].DeepCopy()
-	private.Name, private.Served, private.Storage = kubeannexv1alpha1.PrivateVersion, true, false
-	private.Deprecated, private.DeprecationWarning = false, nil
-	setApart(&private)
+	makePrivate(&private)
 	definition.Spec.Versions = append(definition.Spec.Versions, private)
 	if conversion := definition.Spec.Conversion; conversion != nil && conversion.Strategy != apiextensionsv1.NoneConverter {
 		kept, err := json.Marshal(conversion)
@@ -66,17 +64,19 @@ func touched(definition *apiextensionsv1.CustomResourceDefinition) (*apiextensio
 	return definition, nil
 }
 
-// setApart makes the private version differ from every other in its schema and in
-// its selectable fields, by which nobody selects here. kube-apiserver moves schemas
-// that are all the same out of the versions, and fields likewise, and refuses
-// fields whose schema is not where they are
+// makePrivate makes a copy of the storage version the private version. It differs
+// from every other in its schema and in its selectable fields, by which nobody
+// selects here: kube-apiserver moves schemas that are all the same out of the
+// versions, and fields likewise, and refuses fields whose schema is not where they are
 // (Convert_v1_CustomResourceDefinitionSpec_To_apiextensions_CustomResourceDefinitionSpec
 // in k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1/conversion.go). So
 // neither may depend on whether somebody changes the other versions later.
-func setApart(private *apiextensionsv1.CustomResourceDefinitionVersion) {
-	private.SelectableFields = nil
-	if private.Schema != nil && private.Schema.OpenAPIV3Schema != nil {
-		private.Schema.OpenAPIV3Schema.Description = privateDescription
+func makePrivate(version *apiextensionsv1.CustomResourceDefinitionVersion) {
+	version.Name, version.Served, version.Storage = kubeannexv1alpha1.PrivateVersion, true, false
+	version.Deprecated, version.DeprecationWarning = false, nil
+	version.SelectableFields = nil
+	if version.Schema != nil && version.Schema.OpenAPIV3Schema != nil {
+		version.Schema.OpenAPIV3Schema.Description = privateDescription
 	}
 }
 
