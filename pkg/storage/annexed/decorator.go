@@ -4,6 +4,7 @@
 package annexed
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // newDecorator returns the function that opens the storage of one resource. It
@@ -62,17 +64,61 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 		return &store{inner: delegated}, sync.OnceFunc(destroyRaw), nil
 	}
 
-	cacherConfig.Storage = &countingStore{store: raw, counts: counts, callerOf: callerOfCache}
-	watchCache, err := cacher.NewCacherFromConfig(cacherConfig)
-	if err != nil {
+	caches := &caches{raw: raw, delegated: delegated, counts: counts, config: cacherConfig}
+	ctx, cancel := context.WithCancel(context.Background())
+	rotation := newRotation(ctx, caches.open, caches.fresh)
+	unfollow := func() {}
+	if cfg.Indexes != nil {
+		unfollow = cfg.Indexes.Follow(cacherConfig.GroupResource, cacherConfig.NewFunc(), rotation.declare)
+	}
+	destroy := sync.OnceFunc(func() {
+		unfollow()
+		cancel()
+		rotation.stop()
 		destroyRaw()
+	})
+	if err := rotation.start(); err != nil {
+		destroy()
 		return nil, func() {}, fmt.Errorf("building the watch cache of %s: %w", cacherConfig.GroupResource, err)
 	}
-	delegator := cacher.NewCacheDelegator(watchCache, delegated)
-	destroy := func() {
-		delegator.Stop()
-		watchCache.Stop()
-		destroyRaw()
+	if rotation.current.keys != nil {
+		if err := raw.EnableResourceSizeEstimation(rotation.keys); err != nil {
+			destroy()
+			return nil, func() {}, fmt.Errorf("enabling size estimates of %s: %w", cacherConfig.GroupResource, err)
+		}
 	}
-	return &store{inner: delegator}, sync.OnceFunc(destroy), nil
+	return &store{inner: rotation}, destroy, nil
+}
+
+// caches opens the watch caches of one resource, one after another, over one etcd3 store.
+type caches struct {
+	raw       storage.Interface
+	delegated storage.Interface
+	counts    *resourceCounts
+	config    cacher.Config
+}
+
+func (c *caches) open(declared Indexes) (*generation, error) {
+	g := &generation{}
+	config := c.config
+	config.Storage = &countingStore{
+		store: c.raw, counts: c.counts, callerOf: callerOfCache,
+		estimate: func(keys storage.KeysFunc) { g.keys = keys },
+	}
+	var dropped []string
+	g.indexes, dropped = newIndexSet(declared, config.GetAttrsFunc, config.NewFunc())
+	if len(dropped) > 0 {
+		klog.InfoS("Too many indexes are declared for a resource; name fewer label keys", "resource", config.GroupResource, "limit", MaxIndexes, "notIndexed", dropped)
+	}
+	g.indexes.apply(&config)
+	var err error
+	if g.cache, err = cacher.NewCacherFromConfig(config); err != nil {
+		return nil, err
+	}
+	g.delegator = cacher.NewCacheDelegator(g.cache, c.delegated)
+	return g, nil
+}
+
+func (c *caches) fresh(ctx context.Context, g *generation) error {
+	return g.waitFresh(ctx, c.raw, c.config.ResourcePrefix, c.config.NewListFunc())
 }

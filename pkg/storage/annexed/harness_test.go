@@ -84,6 +84,9 @@ type stackOptions struct {
 	codec         runtime.Codec
 	clusterScoped bool
 	indexed       bool
+	// declared are indexes of the decorator, beside those of the registry that
+	// indexed stands for. Only a cached stack has any.
+	declared Indexes
 	// unsafeDeletion adds the layer that generic.NewRawStorage adds while the
 	// feature gate AllowUnsafeMalformedObjectDeletion is on.
 	unsafeDeletion bool
@@ -140,7 +143,7 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 		bottom = s.raw
 	}
 
-	config := Config{WatchCache: m == cached, Metrics: s.metrics}
+	config := Config{WatchCache: m == cached, Metrics: s.metrics, Indexes: staticIndexes{opts.declared}}
 	s.Interface, s.destroy, err = assemble(bottom, raw.Close, config, cacherConfig(s.codec, opts))
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ type Config struct {
 	// Metrics receives the counts of requests to etcd. The caller owns and
 	// registers it; one Metrics may serve many getters. Nil means not counted.
 	Metrics *Metrics
+	// Indexes says what the watch caches are indexed by. Nil means by nothing.
+	Indexes IndexSource
 }
 
 // NewRESTOptionsGetter returns a getter that answers as delegate does, except

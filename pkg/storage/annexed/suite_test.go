@@ -44,14 +44,26 @@ func suites() map[string]suite {
 }
 
 // TestUpstreamSuites runs upstream's storage suites over the outermost layer of
-// both stacks, each with an etcd of its own.
+// both stacks, each with an etcd of its own, and over the cached one with indexes
+// as well: by everything that the suites select by, dispatched by a field and by a label.
 func TestUpstreamSuites(t *testing.T) {
-	for _, m := range []mode{cached, uncached} {
+	indexes := Indexes{Fields: []string{nameField, "spec.nodeName", "status.phase"}, Labels: []string{"even", "foo"}}
+	byField, byLabel := indexes, indexes
+	byField.Trigger.Field, byLabel.Trigger.Label = "spec.nodeName", "even"
+	for variant, stack := range map[string]struct {
+		mode     mode
+		declared Indexes
+	}{
+		string(cached):     {mode: cached},
+		string(uncached):   {mode: uncached},
+		"indexed by field": {mode: cached, declared: byField},
+		"indexed by label": {mode: cached, declared: byLabel},
+	} {
 		for name, suite := range suites() {
-			if suite.notOn[m] != "" {
+			if suite.notOn[stack.mode] != "" {
 				continue
 			}
-			t.Run(string(m)+"/"+name, func(t *testing.T) {
+			t.Run(variant+"/"+name, func(t *testing.T) {
 				for gate, enabled := range suite.gates {
 					featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, gate, enabled)
 				}
@@ -59,7 +71,8 @@ func TestUpstreamSuites(t *testing.T) {
 				if suite.options != nil {
 					opts = suite.options(t)
 				}
-				suite.run(t.Context(), t, newStack(t, m, opts))
+				opts.declared = stack.declared
+				suite.run(t.Context(), t, newStack(t, stack.mode, opts))
 			})
 		}
 	}

@@ -1,0 +1,165 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/cacher/delegator"
+	"k8s.io/klog/v2"
+)
+
+// catchUpPeriod is the time between two looks at a cache that is filled but behind etcd.
+const catchUpPeriod = 100 * time.Millisecond
+
+// generation is a watch cache with one set of indexes. It lives until the
+// declaration of indexes changes.
+type generation struct {
+	indexes   *indexSet
+	cache     *cacher.Cacher
+	delegator *cacher.CacheDelegator
+	// keys lists the keys in the cache, nil when upstream does not estimate sizes.
+	keys storage.KeysFunc
+	// calls are those under way. None is added once the generation was replaced.
+	calls    sync.WaitGroup
+	stopOnce sync.Once
+}
+
+// stop ends the watches and the upkeep of the cache. It may be called any number
+// of times, and returns when the cache has come to rest.
+func (g *generation) stop() {
+	g.stopOnce.Do(func() {
+		g.delegator.Stop()
+		g.cache.Stop()
+	})
+}
+
+// getList answers a list through an index where one fits.
+//
+// Upstream's index path is the scan with fewer candidates, in the same order: it
+// filters them again, sorts them by key, and answers at the same resource
+// version (k8s.io/apiserver pkg/storage/cacher/watch_cache.go,
+// waitAndGetLatestSnapshot). One thing differs: a list that stops at its limit
+// has a continue token if any candidate is left, and with an index a candidate
+// that does not match is not among them. So where an index fills the limit to the
+// brim, the scan decides.
+func (g *generation) getList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	hinted, used := opts, g.readsIndex(opts)
+	if used {
+		hinted.Predicate, used = g.indexes.forList(opts.Predicate)
+	}
+	if !used {
+		return g.delegator.GetList(ctx, key, opts, listObj)
+	}
+	if err := g.delegator.GetList(ctx, key, hinted, listObj); err != nil {
+		return err
+	}
+	if limit := opts.Predicate.Limit; limit <= 0 || opts.ResourceVersion == "0" || int64(meta.LenList(listObj)) != limit {
+		return nil
+	}
+	list, err := meta.ListAccessor(listObj)
+	if err != nil {
+		return err
+	}
+	if list.GetContinue() != "" {
+		return nil
+	}
+	if err := emptyList(listObj); err != nil {
+		return err
+	}
+	return g.delegator.GetList(ctx, key, opts, listObj)
+}
+
+// readsIndex reports whether upstream looks at the indexes for such a list at all:
+// it does for the latest state in the cache, not for one object, a continued list
+// or one at an exact revision (k8s.io/apiserver pkg/storage/cacher/watch_cache.go,
+// waitUntilFreshAndList).
+func (g *generation) readsIndex(opts storage.ListOptions) bool {
+	predicate := opts.Predicate
+	if !opts.Recursive || predicate.Continue != "" || opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		return false
+	}
+	if opts.ResourceVersionMatch == "" && predicate.Limit > 0 && opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
+		return false // an exact revision, before resourceVersionMatch was invented
+	}
+	result, err := delegator.ShouldDelegateList(opts, g.cache)
+	return err == nil && !result.ShouldDelegate
+}
+
+// emptyList takes the items out of a list: the etcd3 store appends to what it finds.
+func emptyList(listObj runtime.Object) error {
+	items, err := meta.GetItemsPtr(listObj)
+	if err != nil {
+		return err
+	}
+	value, err := conversion.EnforcePtr(items)
+	if err != nil {
+		return err
+	}
+	value.SetZero()
+	return nil
+}
+
+// watch starts a watch that is dispatched by the trigger where it fits.
+func (g *generation) watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	opts.Predicate = g.indexes.forWatch(opts.Predicate)
+	return g.delegator.Watch(ctx, key, opts)
+}
+
+// waitFresh waits until the cache is filled and has seen what etcd holds now. It
+// tries until ctx is done.
+func (g *generation) waitFresh(ctx context.Context, store storage.Interface, prefix string, list runtime.Object) error {
+	if err := g.cache.Wait(ctx); err != nil {
+		return err
+	}
+	if !delegator.ConsistentReadSupported() {
+		return nil
+	}
+	for {
+		err := g.reach(ctx, store, prefix, list)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		klog.V(2).InfoS("A new cache has not caught up with etcd yet", "prefix", prefix, "err", err)
+		pause(ctx, catchUpPeriod)
+	}
+}
+
+// reach asks the cache for a state as new as etcd's. Upstream waits for it, for some seconds.
+func (g *generation) reach(ctx context.Context, store storage.Interface, prefix string, list runtime.Object) error {
+	revision, err := store.GetCurrentResourceVersion(ctx)
+	if err != nil {
+		return err
+	}
+	predicate := storage.Everything
+	predicate.Limit = 1
+	return g.cache.GetList(ctx, prefix, storage.ListOptions{
+		ResourceVersion:      strconv.FormatUint(revision, 10),
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		Predicate:            predicate,
+		Recursive:            true,
+	}, list)
+}
+
+func pause(ctx context.Context, period time.Duration) {
+	timer := time.NewTimer(period)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,81 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+)
+
+// FuzzIndexesMissNothing holds what a cache with indexes offers to a request
+// against what the request selects: every object that matches must be offered.
+func FuzzIndexesMissNothing(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(randomBytes(seed, 60))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := &dice{data: data}
+		set, dropped := newIndexSet(gadgetIndexes(d.trigger()), gadgetAttributes(), newGadget())
+		if len(dropped) > 0 {
+			t.Fatalf("dropped %v", dropped)
+		}
+		config := cacher.Config{GetAttrsFunc: gadgetAttributes()}
+		set.apply(&config)
+		object, predicate := d.gadget("a", "n1"), d.predicate(t)
+		selected, err := predicate.Matches(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hinted, used := set.forList(predicate)
+		values := hinted.MatcherIndex(t.Context())
+		if used != (len(values) > 0) {
+			t.Errorf("index used: %v, but the cache is given %v", used, values)
+		}
+		for _, value := range values {
+			function, ok := (*config.Indexers)[value.IndexName]
+			if !ok {
+				t.Fatalf("the cache has no index %q", value.IndexName)
+			}
+			offered, err := function(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if selected && !slices.Contains(offered, value.Value) {
+				t.Errorf("labels %q and fields %q select %v, but index %q has it under %q only", predicate.Label, predicate.Field, object, value.IndexName, offered)
+			}
+		}
+		checkTrigger(t, set.forWatch(predicate), config.IndexerFuncs, selected, object)
+	})
+}
+
+// checkTrigger repeats what the Cacher does to find the watches of an event.
+func checkTrigger(t *testing.T, predicate storage.SelectionPredicate, triggers storage.IndexerFuncs, selected bool, object runtime.Object) {
+	t.Helper()
+	for _, field := range predicate.IndexFields {
+		function, ok := triggers[field]
+		if !ok {
+			t.Fatalf("the cache has no trigger %q", field)
+		}
+		value, ok := predicate.Field.RequiresExactMatch(field)
+		if ok && selected && function(object) != value {
+			t.Errorf("labels %q and fields %q select %v, but no event of it is dispatched to them", predicate.Label, predicate.Field, object)
+		}
+	}
+}
+
+// FuzzIndexedStorage plays a program on an indexed and an unindexed storage.
+func FuzzIndexedStorage(f *testing.F) {
+	for seed := range uint64(10) {
+		f.Add(randomBytes(seed+100, 400))
+	}
+	client := runEtcd(f, nil)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := &dice{data: data}
+		newTwins(t, client, gadgetIndexes(d.trigger())).play(t.Context(), t, d)
+	})
+}

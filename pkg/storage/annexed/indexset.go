@@ -1,0 +1,221 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	nameField      = "metadata.name"
+	namespaceField = "metadata.namespace"
+)
+
+// indexSet is a declaration in the form that one Cacher and its requests need.
+// It is not changed after newIndexSet, but for what its memo remembers.
+type indexSet struct {
+	fields  []string
+	labels  []string
+	trigger Trigger
+	memo    *attributeMemo
+}
+
+// newIndexSet prepares the indexes of one storage, at most MaxIndexes, and
+// returns the names of those for which there was no room. attributes is the
+// function that the Cacher would be given without indexes; example is an empty object.
+func newIndexSet(declared Indexes, attributes storage.AttrFunc, example runtime.Object) (set *indexSet, dropped []string) {
+	if _, known, err := attributes(example); err == nil {
+		missing := func(field string) bool { return !known.Has(field) }
+		declared.Fields = slices.DeleteFunc(slices.Clone(declared.Fields), missing)
+		if declared.Trigger.Field != "" && missing(declared.Trigger.Field) {
+			declared.Trigger = Trigger{}
+		}
+	}
+	kept, dropped := declared.limited()
+	// A list in one namespace reads a range of keys: no index is faster, and
+	// upstream would use one for every request in a namespace.
+	kept.Fields = slices.DeleteFunc(kept.Fields, func(field string) bool { return field == namespaceField })
+	return &indexSet{
+		fields:  kept.Fields,
+		labels:  kept.Labels,
+		trigger: kept.Trigger,
+		memo:    &attributeMemo{attributes: attributes},
+	}, dropped
+}
+
+func (x *indexSet) empty() bool {
+	return len(x.fields) == 0 && len(x.labels) == 0 && x.trigger == Trigger{}
+}
+
+// apply puts the indexes into the configuration of a Cacher, beside those that
+// the registry has put there. The trigger replaces one of the registry's, as the
+// Cacher takes only one.
+func (x *indexSet) apply(config *cacher.Config) {
+	if x.empty() {
+		return
+	}
+	config.GetAttrsFunc = x.memo.get
+	indexers := cache.Indexers{}
+	if config.Indexers != nil {
+		maps.Copy(indexers, *config.Indexers)
+	}
+	for _, field := range x.fields {
+		indexers[storage.FieldIndex(field)] = x.fieldValues(field)
+	}
+	for _, key := range x.labels {
+		indexers[storage.LabelIndex(key)] = x.labelValues(key)
+	}
+	config.Indexers = &indexers
+	if name := x.triggerName(); name != "" {
+		config.IndexerFuncs = storage.IndexerFuncs{name: x.triggerValue}
+	}
+}
+
+// fieldValues returns the index function of a field. An absent field has the
+// value "", as it has for a field selector (fields.Set.Get).
+//
+// Errors cannot happen here: the Cacher has had the attributes of every object
+// before it is indexed, and does not keep one that has none.
+func (x *indexSet) fieldValues(field string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		_, set, err := x.memo.get(obj.(runtime.Object))
+		if err != nil {
+			return nil, err
+		}
+		return []string{set.Get(field)}, nil
+	}
+}
+
+// labelValues returns the index function of a label. An object without the label
+// is not in the index: no selector that wants one value matches it, not even
+// "key=" (labels.Requirement.Matches).
+func (x *indexSet) labelValues(key string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		set, _, err := x.memo.get(obj.(runtime.Object))
+		if err != nil {
+			return nil, err
+		}
+		if value, ok := set[key]; ok {
+			return []string{value}, nil
+		}
+		return nil, nil
+	}
+}
+
+// triggerName is the field by which the Cacher knows the trigger. For a label it
+// is one that no object has: the Cacher looks for triggers in field selectors
+// only, see triggerSelector.
+func (x *indexSet) triggerName() string {
+	if x.trigger.Label != "" {
+		return storage.LabelIndex(x.trigger.Label)
+	}
+	return x.trigger.Field
+}
+
+// triggerValue is a storage.IndexerFunc. Objects without the label share the value
+// "" with those that have it empty; the Cacher matches every event that it
+// dispatches against the whole selector.
+func (x *indexSet) triggerValue(obj runtime.Object) string {
+	labelSet, fieldSet, err := x.memo.get(obj)
+	switch {
+	case err != nil:
+		return ""
+	case x.trigger.Label != "":
+		return labelSet.Get(x.trigger.Label)
+	default:
+		return fieldSet.Get(x.trigger.Field)
+	}
+}
+
+// forList adds the indexes that may answer a list to its predicate. used tells
+// whether any does.
+func (x *indexSet) forList(predicate storage.SelectionPredicate) (hinted storage.SelectionPredicate, used bool) {
+	for _, field := range x.fields {
+		if predicate.Field == nil {
+			break
+		}
+		if _, ok := predicate.Field.RequiresExactMatch(field); ok {
+			predicate.IndexFields = append(slices.Clip(predicate.IndexFields), field)
+			used = true
+		}
+	}
+	for _, key := range x.labels {
+		if predicate.Label == nil {
+			break
+		}
+		if _, ok := predicate.Label.RequiresExactMatch(key); ok {
+			predicate.IndexLabels = append(slices.Clip(predicate.IndexLabels), key)
+			used = true
+		}
+	}
+	return predicate, used
+}
+
+// forWatch lets the Cacher dispatch by the trigger when the predicate selects one
+// value of it.
+func (x *indexSet) forWatch(predicate storage.SelectionPredicate) storage.SelectionPredicate {
+	if x.empty() || predicate.Field == nil || predicate.Label == nil {
+		return predicate
+	}
+	if x.trigger.Label != "" {
+		if _, ok := predicate.Label.RequiresExactMatch(x.trigger.Label); !ok {
+			return predicate
+		}
+		predicate.Field = &triggerSelector{inner: predicate.Field, name: x.triggerName(), label: predicate.Label, key: x.trigger.Label}
+	}
+	if name := x.triggerName(); name != "" {
+		predicate.IndexFields = append(slices.Clip(predicate.IndexFields), name)
+	}
+	return predicate
+}
+
+var _ fields.Selector = &triggerSelector{}
+
+// triggerSelector is a field selector that also answers for one label, under a
+// name that is not a field. It lets the Cacher dispatch by a label
+// (k8s.io/apiserver pkg/storage/cacher/cacher.go, Watch) and selects what inner selects.
+type triggerSelector struct {
+	inner fields.Selector
+	name  string
+	label labels.Selector
+	key   string
+}
+
+// Matches implements fields.Selector.
+func (s *triggerSelector) Matches(f fields.Fields) bool { return s.inner.Matches(f) }
+
+// Empty implements fields.Selector.
+func (s *triggerSelector) Empty() bool { return s.inner.Empty() }
+
+// RequiresExactMatch implements fields.Selector.
+func (s *triggerSelector) RequiresExactMatch(field string) (value string, found bool) {
+	if field == s.name {
+		return s.label.RequiresExactMatch(s.key)
+	}
+	return s.inner.RequiresExactMatch(field)
+}
+
+// Transform implements fields.Selector. The result answers for no label.
+func (s *triggerSelector) Transform(fn fields.TransformFunc) (fields.Selector, error) {
+	return s.inner.Transform(fn)
+}
+
+// Requirements implements fields.Selector.
+func (s *triggerSelector) Requirements() fields.Requirements { return s.inner.Requirements() }
+
+// String implements fields.Selector.
+func (s *triggerSelector) String() string { return s.inner.String() }
+
+// DeepCopySelector implements fields.Selector.
+func (s *triggerSelector) DeepCopySelector() fields.Selector {
+	return &triggerSelector{inner: s.inner.DeepCopySelector(), name: s.name, label: s.label.DeepCopySelector(), key: s.key}
+}

@@ -1,0 +1,300 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
+)
+
+var _ storage.Interface = &rotation{}
+
+// rotation is a storage whose watch cache is replaced when the declaration of
+// indexes changes:
+//
+//	declared ──► opened ──► filled, as fresh as etcd ──► in service ──► calls over ──► stopped
+//
+// The cache in service answers until the next one is filled, so no request sees
+// a cache that is not. The watches of a cache end when it is stopped, as those of
+// a custom resource do when its definition changes; clients continue on the next
+// one, or list anew when it does not reach back so far.
+//
+// All caches are over one etcd3 store.
+type rotation struct {
+	// open builds a cache with indexes that nothing was asked of yet.
+	open func(Indexes) (*generation, error)
+	// fresh waits until a cache can take over.
+	fresh func(context.Context, *generation) error
+	// destroyed ends with the storage.
+	destroyed context.Context
+	builds    sync.WaitGroup
+
+	lock     sync.RWMutex
+	current  *generation
+	declared Indexes // of current
+	wanted   Indexes
+	building bool
+	// abandon ends the attempt to fill a cache that is not wanted any more.
+	abandon context.CancelFunc
+	// replaced are those that still have calls under way.
+	replaced map[*generation]struct{}
+	stopped  bool
+}
+
+// newRotation returns a rotation without a cache. fresh is called with a context
+// that ends with ctx, which is the life of the storage.
+func newRotation(ctx context.Context, open func(Indexes) (*generation, error), fresh func(context.Context, *generation) error) *rotation {
+	return &rotation{open: open, fresh: fresh, destroyed: ctx, replaced: map[*generation]struct{}{}}
+}
+
+// start opens the first cache, with the indexes that were declared before. It
+// must return before anything else than declare is called.
+func (r *rotation) start() error {
+	r.lock.RLock()
+	declared := r.wanted
+	r.lock.RUnlock()
+	first, err := r.open(declared)
+	if err != nil {
+		return err
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.current, r.declared = first, declared
+	r.buildLocked()
+	return nil
+}
+
+// declare makes the indexes those that are wanted. It does not wait for them.
+func (r *rotation) declare(indexes Indexes) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.stopped || r.wanted.Equal(indexes) {
+		return
+	}
+	r.wanted = indexes
+	if r.abandon != nil {
+		r.abandon()
+	}
+	r.buildLocked()
+}
+
+func (r *rotation) buildLocked() {
+	if r.current == nil || r.building || r.declared.Equal(r.wanted) {
+		return
+	}
+	r.building = true
+	r.builds.Go(r.build)
+}
+
+// build replaces the cache until it has the indexes that are wanted.
+func (r *rotation) build() {
+	for {
+		ctx, wanted, ok := r.nextBuild()
+		if !ok {
+			return
+		}
+		next, err := r.open(wanted)
+		if err != nil {
+			klog.ErrorS(err, "Opening a cache with the declared indexes failed, the one before stays in service: declare others", "indexes", wanted)
+			r.giveUp(wanted)
+			continue
+		}
+		if r.fresh(ctx, next) != nil {
+			next.stop() // it is not wanted any more
+			continue
+		}
+		if old := r.replace(next, wanted); old != nil {
+			r.retire(old)
+		} else {
+			next.stop()
+		}
+	}
+}
+
+// nextBuild returns what is to be built, or false when nothing is.
+func (r *rotation) nextBuild() (context.Context, Indexes, bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.abandon != nil {
+		r.abandon()
+		r.abandon = nil
+	}
+	if r.stopped || r.declared.Equal(r.wanted) {
+		r.building = false
+		return nil, Indexes{}, false
+	}
+	ctx, cancel := context.WithCancel(r.destroyed)
+	r.abandon = cancel
+	return ctx, r.wanted, true
+}
+
+// giveUp keeps the cache in service for indexes that cannot be had.
+func (r *rotation) giveUp(wanted Indexes) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.declared = wanted
+}
+
+// replace puts a cache into service and returns the one before, or nil when the
+// new one is not wanted any more.
+func (r *rotation) replace(next *generation, declared Indexes) *generation {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.stopped || !r.wanted.Equal(declared) {
+		return nil
+	}
+	old := r.current
+	r.current, r.declared = next, declared
+	r.replaced[old] = struct{}{}
+	return old
+}
+
+// retire stops a cache when the calls that it has begun are over.
+func (r *rotation) retire(old *generation) {
+	go func() {
+		old.calls.Wait()
+		old.stop()
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		delete(r.replaced, old)
+	}()
+}
+
+// stop ends everything. It waits for no call.
+func (r *rotation) stop() {
+	r.lock.Lock()
+	r.stopped = true
+	if r.abandon != nil {
+		r.abandon()
+	}
+	var live []*generation
+	if r.current != nil {
+		live = append(live, r.current)
+	}
+	for old := range r.replaced {
+		live = append(live, old)
+	}
+	r.lock.Unlock()
+	r.builds.Wait()
+	for _, g := range live {
+		g.stop()
+	}
+}
+
+// enter returns the cache in service. The caller calls calls.Done on it.
+func (r *rotation) enter() *generation {
+	r.lock.RLock()
+	defer r.lock.RUnlock()
+	r.current.calls.Add(1)
+	return r.current
+}
+
+// keys lists the keys in the cache in service.
+func (r *rotation) keys(ctx context.Context) ([]string, error) {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.keys(ctx)
+}
+
+// Versioner implements storage.Interface.
+func (r *rotation) Versioner() storage.Versioner {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.Versioner()
+}
+
+// Create implements storage.Interface.
+func (r *rotation) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.Create(ctx, key, obj, out, ttl)
+}
+
+// Delete implements storage.Interface.
+func (r *rotation) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions,
+) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
+}
+
+// Watch implements storage.Interface. The watch ends with the cache.
+func (r *rotation) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.watch(ctx, key, opts)
+}
+
+// Get implements storage.Interface.
+func (r *rotation) Get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.Get(ctx, key, opts, objPtr)
+}
+
+// GetList implements storage.Interface.
+func (r *rotation) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.getList(ctx, key, opts, listObj)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (r *rotation) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object,
+) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
+}
+
+// Stats implements storage.Interface.
+func (r *rotation) Stats(ctx context.Context) (storage.Stats, error) {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.Stats(ctx)
+}
+
+// ReadinessCheck implements storage.Interface.
+func (r *rotation) ReadinessCheck() error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.ReadinessCheck()
+}
+
+// RequestWatchProgress implements storage.Interface.
+func (r *rotation) RequestWatchProgress(ctx context.Context) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.RequestWatchProgress(ctx)
+}
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (r *rotation) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.GetCurrentResourceVersion(ctx)
+}
+
+// EnableResourceSizeEstimation implements storage.Interface.
+func (r *rotation) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.EnableResourceSizeEstimation(keys)
+}
+
+// CompactRevision implements storage.Interface.
+func (r *rotation) CompactRevision() int64 {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.delegator.CompactRevision()
+}
