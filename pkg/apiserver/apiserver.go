@@ -53,11 +53,8 @@ func (c CompletedConfig) New() (*Server, error) {
 	if err := c.installAPIGroup(front, customResources); err != nil {
 		return nil, fmt.Errorf("installing the API group %s: %w", kubeannex.GroupName, err)
 	}
-	if c.gate != nil {
-		definitions := customResources.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-		if err := followGroups(front, c.gate, definitions); err != nil {
-			return nil, fmt.Errorf("installing the serving gate: %w", err)
-		}
+	if err := c.followGroups(front, customResources.Informers.Apiextensions().V1().CustomResourceDefinitions()); err != nil {
+		return nil, fmt.Errorf("following the AnnexedGroups: %w", err)
 	}
 	return &Server{
 		GenericAPIServer:      front,

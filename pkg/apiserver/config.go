@@ -71,7 +71,8 @@ type completedConfig struct {
 	customResource customResourceConfig
 	extraConfig    *ExtraConfig
 	// gate is nil in a server without one.
-	gate *serving.Gate
+	gate    *serving.Gate
+	indexes *declaredIndexes
 }
 
 // CompletedConfig can only be had from Config.Complete.
@@ -84,8 +85,9 @@ type CompletedConfig struct {
 // The GenericConfig must have all options applied: the embedded server for
 // custom resources works on a copy of it that is taken here.
 func (c *Config) Complete() CompletedConfig {
-	c.GenericConfig.RESTOptionsGetter = c.annexed(c.GenericConfig.RESTOptionsGetter)
-	customResource := newCustomResourceConfig(c)
+	c.GenericConfig.RESTOptionsGetter = c.annexed(c.GenericConfig.RESTOptionsGetter, nil)
+	indexes := newDeclaredIndexes()
+	customResource := newCustomResourceConfig(c, indexes)
 	// The definitions of both servers are published in one document, see openapi.go.
 	c.GenericConfig.SkipOpenAPIInstallation = true
 	// /apis lists the groups of both servers, see discovery.go.
@@ -99,15 +101,18 @@ func (c *Config) Complete() CompletedConfig {
 		customResource: customResource,
 		extraConfig:    &c.ExtraConfig,
 		gate:           gate,
+		indexes:        indexes,
 	}}
 }
 
 // annexed puts the storage layer of Annex into every store built from the
-// given getter. Beside uncached it is the only place where that layer enters.
-func (c *Config) annexed(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+// given getter. Beside uncached it is the only place where that layer enters. Nil
+// indexes are none.
+func (c *Config) annexed(getter generic.RESTOptionsGetter, indexes annexed.IndexSource) generic.RESTOptionsGetter {
 	return annexed.NewRESTOptionsGetter(getter, annexed.Config{
 		WatchCache: c.ExtraConfig.WatchCache,
 		Metrics:    c.ExtraConfig.StorageMetrics,
+		Indexes:    indexes,
 	})
 }
 

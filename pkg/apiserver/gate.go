@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	apiextensionsapi "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/rest"
@@ -44,18 +45,27 @@ func (c *Config) installGate() *serving.Gate {
 	return gate
 }
 
-// followGroups makes the gate obey the AnnexedGroups as soon as the server can be asked for them.
-// definitions is the informer of the embedded server, which runs it.
-func followGroups(server *genericapiserver.GenericAPIServer, gate *serving.Gate, definitions cache.SharedIndexInformer) error {
+// groupsHookName is the name of the start of the informer of AnnexedGroups in /readyz.
+const groupsHookName = "annexed-groups"
+
+// followGroups makes the gate, if there is one, and the indexes obey the
+// AnnexedGroups as soon as the server can be asked for them. The embedded server
+// runs the informer of definitions.
+func (c CompletedConfig) followGroups(server *genericapiserver.GenericAPIServer, definitions apiextensionsinformers.CustomResourceDefinitionInformer) error {
 	client, err := versioned.NewForConfig(rest.CopyConfig(server.LoopbackClientConfig))
 	if err != nil {
 		return fmt.Errorf("creating a client of the server itself: %w", err)
 	}
 	informer := informers.NewAnnexedGroupInformer(client, 0, cache.Indexers{})
-	if err := gate.Follow(informer, definitions); err != nil {
-		return err
+	if c.gate != nil {
+		if err := c.gate.Follow(informer, definitions.Informer()); err != nil {
+			return fmt.Errorf("installing the serving gate: %w", err)
+		}
 	}
-	return server.AddPostStartHook(gateCheckName, func(hook genericapiserver.PostStartHookContext) error {
+	if err := c.indexes.follow(informer, definitions.Lister()); err != nil {
+		return fmt.Errorf("installing the indexes: %w", err)
+	}
+	return server.AddPostStartHook(groupsHookName, func(hook genericapiserver.PostStartHookContext) error {
 		go informer.RunWithContext(hook)
 		return nil
 	})
