@@ -87,6 +87,8 @@ type stackOptions struct {
 	// declared are indexes of the decorator, beside those of the registry that
 	// indexed stands for. Only a cached stack has any.
 	declared Indexes
+	// source is where they come from if they change.
+	source IndexSource
 	// unsafeDeletion adds the layer that generic.NewRawStorage adds while the
 	// feature gate AllowUnsafeMalformedObjectDeletion is on.
 	unsafeDeletion bool
@@ -143,7 +145,10 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 		bottom = s.raw
 	}
 
-	config := Config{WatchCache: m == cached, Metrics: s.metrics, Indexes: staticIndexes{opts.declared}}
+	if opts.source == nil {
+		opts.source = staticIndexes{opts.declared}
+	}
+	config := Config{WatchCache: m == cached, Metrics: s.metrics, Indexes: opts.source}
 	s.Interface, s.destroy, err = assemble(bottom, raw.Close, config, cacherConfig(s.codec, opts))
 	if err != nil {
 		t.Fatal(err)
