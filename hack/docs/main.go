@@ -75,10 +75,14 @@ func cell(text string) string {
 func metricsPage() string {
 	var page strings.Builder
 	page.WriteString("# Metrics of annex-apiserver\n\n" + generatedNote +
-		"`/metrics` shows these beside the metrics that every Kubernetes API server has. All are counters of stability ALPHA.\n\n" +
+		"`/metrics` shows these beside the metrics that every Kubernetes API server has. All are of stability ALPHA and, where the table does not say otherwise, counters.\n\n" +
 		"| Name | Labels | Meaning |\n|---|---|---|\n")
 	for _, m := range annexed.Descriptions() {
-		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", m.Name, strings.Join(m.Labels, ", "), cell(m.Help))
+		help := m.Help
+		if m.Gauge {
+			help = "A gauge. " + help
+		}
+		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", m.Name, strings.Join(m.Labels, ", "), cell(help))
 	}
 	fmt.Fprintf(&page, "| `%s` | %s | %s |\n", serving.RefusedName, strings.Join(serving.RefusedLabels(), ", "), cell(serving.RefusedHelp))
 	page.WriteString("\nThe label `caller` says on whose behalf etcd was asked:\n\n| Caller | Meaning |\n|---|---|\n")

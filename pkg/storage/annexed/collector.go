@@ -17,6 +17,8 @@ type collector struct {
 	source   *Metrics
 	requests *metrics.Desc
 	listed   *metrics.Desc
+	entries  *metrics.Desc
+	bytes    *metrics.Desc
 }
 
 // Description tells what one metric means.
@@ -26,6 +28,8 @@ type Description struct {
 	Labels []string
 	// Help is one sentence.
 	Help string
+	// Gauge says that it is not a counter.
+	Gauge bool
 }
 
 func (d Description) desc() *metrics.Desc {
@@ -50,24 +54,54 @@ func listedDescription() Description {
 	}
 }
 
-// Descriptions lists the metrics of this package for the reference page. All are counters of stability ALPHA.
+// entriesDescription describes the size of an index in objects.
+func entriesDescription() Description {
+	return Description{
+		Name:   "annex_index_entries",
+		Labels: []string{"group", "resource", "version", "index"},
+		Help:   "Objects in an index of the watch cache, estimated from a sample of the objects; f:<path> is an index of a field, l:<key> of a label.",
+		Gauge:  true,
+	}
+}
+
+// bytesDescription describes the size of an index in memory.
+func bytesDescription() Description {
+	return Description{
+		Name:   "annex_index_bytes",
+		Labels: []string{"group", "resource", "version", "index"},
+		Help:   "Memory of an index of the watch cache beside the objects, estimated from the numbers of objects and of different values in a sample.",
+		Gauge:  true,
+	}
+}
+
+// Descriptions lists the metrics of this package for the reference page. All are of stability ALPHA.
 func Descriptions() []Description {
-	return []Description{requestsDescription(), listedDescription()}
+	return []Description{requestsDescription(), listedDescription(), entriesDescription(), bytesDescription()}
 }
 
 func newCollector(source *Metrics) *collector {
-	return &collector{source: source, requests: requestsDescription().desc(), listed: listedDescription().desc()}
+	return &collector{
+		source: source, requests: requestsDescription().desc(), listed: listedDescription().desc(),
+		entries: entriesDescription().desc(), bytes: bytesDescription().desc(),
+	}
 }
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.requests
 	ch <- c.listed
+	ch <- c.entries
+	ch <- c.bytes
 }
 
-// CollectWithStability implements metrics.StableCollector. Series that stand at
+// CollectWithStability implements metrics.StableCollector. Counters that stand at
 // zero are left out.
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	for name, size := range c.source.indexSizes() {
+		labels := []string{name.resource.Group, name.resource.Resource, name.resource.Version, name.index}
+		ch <- metrics.NewLazyConstMetric(c.entries, metrics.GaugeValue, float64(size.entries), labels...)
+		ch <- metrics.NewLazyConstMetric(c.bytes, metrics.GaugeValue, float64(size.bytes), labels...)
+	}
 	for resource, counts := range c.source.all() {
 		for request, n := range counts.snapshot() {
 			ch <- metrics.NewLazyConstMetric(c.requests, metrics.CounterValue, float64(n),

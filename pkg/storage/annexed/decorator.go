@@ -6,6 +6,7 @@ package annexed
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,7 +65,7 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 		return &store{inner: delegated}, sync.OnceFunc(destroyRaw), nil
 	}
 
-	caches := &caches{raw: raw, delegated: delegated, counts: counts, config: cacherConfig}
+	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, caches.open, caches.fresh)
 	unfollow := func() {}
@@ -95,12 +96,13 @@ type caches struct {
 	raw       storage.Interface
 	delegated storage.Interface
 	counts    *resourceCounts
+	metrics   *Metrics
 	config    cacher.Config
 }
 
 func (c *caches) open(declared Indexes) (*generation, error) {
-	g := &generation{}
 	config := c.config
+	g := &generation{prefix: strings.TrimSuffix(config.ResourcePrefix, "/") + "/"}
 	config.Storage = &countingStore{
 		store: c.raw, counts: c.counts, callerOf: callerOfCache,
 		estimate: func(keys storage.KeysFunc) { g.keys = keys },
@@ -116,6 +118,7 @@ func (c *caches) open(declared Indexes) (*generation, error) {
 		return nil, err
 	}
 	g.delegator = cacher.NewCacheDelegator(g.cache, c.delegated)
+	g.hide = c.metrics.showIndexes(config.GroupResource, config.NewFunc().GetObjectKind().GroupVersionKind().Version, g.indexes)
 	return g, nil
 }
 

@@ -6,6 +6,7 @@ package annexed
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ const catchUpPeriod = 100 * time.Millisecond
 // generation is a watch cache with one set of indexes. It lives until the
 // declaration of indexes changes.
 type generation struct {
+	// prefix is that of all keys, with a slash at its end.
+	prefix    string
 	indexes   *indexSet
 	cache     *cacher.Cacher
 	delegator *cacher.CacheDelegator
@@ -34,12 +37,15 @@ type generation struct {
 	// calls are those under way. None is added once the generation was replaced.
 	calls    sync.WaitGroup
 	stopOnce sync.Once
+	// hide takes the indexes out of the metrics.
+	hide func()
 }
 
 // stop ends the watches and the upkeep of the cache. It may be called any number
 // of times, and returns when the cache has come to rest.
 func (g *generation) stop() {
 	g.stopOnce.Do(func() {
+		g.hide()
 		g.delegator.Stop()
 		g.cache.Stop()
 	})
@@ -57,7 +63,7 @@ func (g *generation) stop() {
 func (g *generation) getList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	hinted, used := opts, g.readsIndex(opts)
 	if used {
-		hinted.Predicate, used = g.indexes.forList(opts.Predicate)
+		hinted.Predicate, used = g.indexes.forList(opts.Predicate, g.namespaceOf(key))
 	}
 	if !used {
 		return g.delegator.GetList(ctx, key, opts, listObj)
@@ -95,6 +101,11 @@ func (g *generation) readsIndex(opts storage.ListOptions) bool {
 	}
 	result, err := delegator.ShouldDelegateList(opts, g.cache)
 	return err == nil && !result.ShouldDelegate
+}
+
+// namespaceOf is the namespace that a key is confined to, or "" if it is not.
+func (g *generation) namespaceOf(key string) string {
+	return strings.Trim(strings.TrimPrefix(key, g.prefix), "/")
 }
 
 // emptyList takes the items out of a list: the etcd3 store appends to what it finds.

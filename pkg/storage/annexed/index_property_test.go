@@ -234,24 +234,46 @@ func (w *twins) settle(ctx context.Context, t testing.TB, revision uint64) {
 	}
 }
 
-// observer reads a watch with a selector from one storage. It keeps up with it,
-// because the cache ends watches that do not.
+// observer reads a watch with a selector from one storage. Where the cache ends
+// the watch, because it is too slow for a busy machine, it watches on as a client does.
 type observer struct {
 	name      string
+	store     storage.Interface
+	prefix    string
 	scope     string
 	predicate storage.SelectionPredicate
 	since     uint64
-	watch     watch.Interface
+	stop      context.CancelFunc
 
 	lock   sync.Mutex
 	events []sighting
 }
 
-func (o *observer) read() {
-	for event := range o.watch.ResultChan() {
-		o.add(sightingOf(event))
+// open starts the watch where the last one has ended.
+func (o *observer) open(ctx context.Context) (watch.Interface, error) {
+	revision := strconv.FormatUint(o.since, 10)
+	if events := o.seen(); len(events) > 0 {
+		revision = events[len(events)-1].ResourceVersion
 	}
-	o.add(sighting{Type: "closed"})
+	return o.store.Watch(ctx, o.prefix+o.scope, storage.ListOptions{ResourceVersion: revision, Predicate: o.predicate, Recursive: true})
+}
+
+func (o *observer) read(ctx context.Context, opened watch.Interface) {
+	for {
+		for event := range opened.ResultChan() {
+			o.add(sightingOf(event))
+			if event.Type == watch.Error {
+				return
+			}
+		}
+		var err error
+		if opened, err = o.open(ctx); ctx.Err() != nil {
+			return
+		} else if err != nil {
+			o.add(sighting{Type: watch.Error, ResourceVersion: err.Error()})
+			return
+		}
+	}
 }
 
 func (o *observer) add(event sighting) {
@@ -276,14 +298,13 @@ func (w *twins) observe(ctx context.Context, t testing.TB, d *dice) []*observer 
 	predicate, scope := d.predicate(t), oneOf(d, "", "a/", "b/")
 	var observers []*observer
 	for name, store := range map[string]storage.Interface{"plain": w.plain, "indexed": w.indexed} {
-		opened, err := store.Watch(ctx, w.prefix+scope, storage.ListOptions{
-			ResourceVersion: strconv.FormatUint(since, 10), Predicate: predicate, Recursive: true,
-		})
+		watching, stop := context.WithCancel(ctx)
+		o := &observer{name: name, store: store, prefix: w.prefix, scope: scope, predicate: predicate, since: since, stop: stop}
+		opened, err := o.open(watching)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &observer{name: name, scope: scope, predicate: predicate, since: since, watch: opened}
-		go o.read()
+		go o.read(watching, opened)
 		observers = append(observers, o)
 	}
 	return observers
@@ -299,7 +320,7 @@ type sighting struct {
 // check compares what the observer has seen with the history of the writes.
 func (o *observer) check(t testing.TB, w *twins) {
 	t.Helper()
-	defer o.watch.Stop()
+	defer o.stop()
 	var want []sighting
 	for _, made := range w.history(o.since) {
 		object := made.after

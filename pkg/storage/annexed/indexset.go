@@ -5,6 +5,8 @@ package annexed
 
 import (
 	"maps"
+	"math"
+	"reflect"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -21,12 +23,13 @@ const (
 )
 
 // indexSet is a declaration in the form that one Cacher and its requests need.
-// It is not changed after newIndexSet, but for what its memo remembers.
+// It is not changed after newIndexSet, but for what its memo and sample remember.
 type indexSet struct {
 	fields  []string
 	labels  []string
 	trigger Trigger
 	memo    *attributeMemo
+	sample  *sample
 }
 
 // newIndexSet prepares the indexes of one storage, at most MaxIndexes, and
@@ -49,6 +52,7 @@ func newIndexSet(declared Indexes, attributes storage.AttrFunc, example runtime.
 		labels:  kept.Labels,
 		trigger: kept.Trigger,
 		memo:    &attributeMemo{attributes: attributes},
+		sample:  newSample(),
 	}, dropped
 }
 
@@ -74,10 +78,55 @@ func (x *indexSet) apply(config *cacher.Config) {
 	for _, key := range x.labels {
 		indexers[storage.LabelIndex(key)] = x.labelValues(key)
 	}
+	if names := x.names(); len(names) > 0 {
+		indexers[names[0]] = x.sampled(indexers[names[0]])
+	}
 	config.Indexers = &indexers
 	if name := x.triggerName(); name != "" {
 		config.IndexerFuncs = storage.IndexerFuncs{name: x.triggerValue}
 	}
+}
+
+// names are those of the indexes, in the order of preference.
+func (x *indexSet) names() []string {
+	var names []string
+	for _, field := range x.fields {
+		names = append(names, storage.FieldIndex(field))
+	}
+	for _, key := range x.labels {
+		names = append(names, storage.LabelIndex(key))
+	}
+	return names
+}
+
+// sampled returns an index function that also tells the sample of the object. One
+// of all functions does it.
+func (x *indexSet) sampled(function cache.IndexFunc) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		object := obj.(runtime.Object)
+		labelSet, fieldSet, err := x.memo.get(object)
+		if err != nil {
+			return nil, err
+		}
+		if fieldSet.Has(nameField) && reflect.ValueOf(object).Kind() == reflect.Pointer {
+			x.sample.observe(object, x.valuesOf, labelSet, fieldSet)
+		}
+		return function(obj)
+	}
+}
+
+// valuesOf are the values of an object by name of the index.
+func (x *indexSet) valuesOf(labelSet labels.Set, fieldSet fields.Set) map[string]string {
+	values := make(map[string]string, len(x.fields)+len(x.labels))
+	for _, field := range x.fields {
+		values[storage.FieldIndex(field)] = fieldSet.Get(field)
+	}
+	for _, key := range x.labels {
+		if value, ok := labelSet[key]; ok {
+			values[storage.LabelIndex(key)] = value
+		}
+	}
+	return values
 }
 
 // fieldValues returns the index function of a field. An absent field has the
@@ -136,28 +185,55 @@ func (x *indexSet) triggerValue(obj runtime.Object) string {
 	}
 }
 
-// forList adds the indexes that may answer a list to its predicate. used tells
-// whether any does.
-func (x *indexSet) forList(predicate storage.SelectionPredicate) (hinted storage.SelectionPredicate, used bool) {
-	for _, field := range x.fields {
-		if predicate.Field == nil {
-			break
-		}
-		if _, ok := predicate.Field.RequiresExactMatch(field); ok {
-			predicate.IndexFields = append(slices.Clip(predicate.IndexFields), field)
-			used = true
-		}
-	}
-	for _, key := range x.labels {
-		if predicate.Label == nil {
-			break
-		}
-		if _, ok := predicate.Label.RequiresExactMatch(key); ok {
-			predicate.IndexLabels = append(slices.Clip(predicate.IndexLabels), key)
-			used = true
+// forList adds to the predicate of a list the index that offers the fewest
+// candidates, unless it offers hardly less than the objects of the namespace, which
+// upstream reads in order and need not sort. used tells whether it added one. An
+// empty namespace stands for all.
+func (x *indexSet) forList(predicate storage.SelectionPredicate, namespace string) (hinted storage.SelectionPredicate, used bool) {
+	best := candidate{offers: math.MaxInt}
+	for _, c := range x.candidates(predicate) {
+		if c.offers < best.offers {
+			best = c
 		}
 	}
-	return predicate, used
+	switch {
+	case best.field == "" && best.label == "":
+		return predicate, false
+	case best.offers > fewObjects && 2*best.offers > x.sample.inScope(namespace):
+		return predicate, false
+	case best.field != "":
+		predicate.IndexFields = append([]string{best.field}, predicate.IndexFields...)
+	default:
+		// Upstream looks at fields first.
+		predicate.IndexFields = nil
+		predicate.IndexLabels = append([]string{best.label}, predicate.IndexLabels...)
+	}
+	return predicate, true
+}
+
+// candidate is an index that fits a list, and how many objects it offers.
+type candidate struct {
+	field, label string
+	offers       int
+}
+
+func (x *indexSet) candidates(predicate storage.SelectionPredicate) []candidate {
+	var found []candidate
+	if predicate.Field != nil {
+		for _, field := range x.fields {
+			if value, ok := predicate.Field.RequiresExactMatch(field); ok {
+				found = append(found, candidate{field: field, offers: x.sample.withValue(storage.FieldIndex(field), value)})
+			}
+		}
+	}
+	if predicate.Label != nil {
+		for _, key := range x.labels {
+			if value, ok := predicate.Label.RequiresExactMatch(key); ok {
+				found = append(found, candidate{label: key, offers: x.sample.withValue(storage.LabelIndex(key), value)})
+			}
+		}
+	}
+	return found
 }
 
 // forWatch lets the Cacher dispatch by the trigger when the predicate selects one

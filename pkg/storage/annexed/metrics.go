@@ -108,6 +108,8 @@ func (c Counts) Sub(earlier Counts) Counts {
 //	Name                                 Type     Labels                              Stability
 //	annex_storage_etcd_requests_total        counter  group, resource, caller, operation  ALPHA
 //	annex_storage_etcd_listed_objects_total  counter  group, resource, caller             ALPHA
+//	annex_index_entries                      gauge    group, resource, version, index     ALPHA
+//	annex_index_bytes                        gauge    group, resource, version, index     ALPHA
 //
 // How to read "who served this request":
 //
@@ -120,11 +122,52 @@ func (c Counts) Sub(earlier Counts) Counts {
 type Metrics struct {
 	lock      sync.Mutex
 	resources map[schema.GroupResource]*resourceCounts
+	indexes   map[*indexSet]schema.GroupVersionResource
 }
 
 // NewMetrics returns counters that stand at zero and are not registered.
 func NewMetrics() *Metrics {
-	return &Metrics{resources: map[schema.GroupResource]*resourceCounts{}}
+	return &Metrics{resources: map[schema.GroupResource]*resourceCounts{}, indexes: map[*indexSet]schema.GroupVersionResource{}}
+}
+
+// showIndexes makes the indexes of a cache visible until hide is called. Of two
+// caches of one version, as there are while one replaces the other, the sizes are added.
+func (m *Metrics) showIndexes(resource schema.GroupResource, version string, indexes *indexSet) (hide func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	m.indexes[indexes] = resource.WithVersion(version)
+	return func() {
+		m.lock.Lock()
+		defer m.lock.Unlock()
+		delete(m.indexes, indexes)
+	}
+}
+
+// indexSize is the estimated size of one index.
+type indexSize struct{ entries, bytes int }
+
+// indexName names an index of a version of a resource.
+type indexName struct {
+	resource schema.GroupVersionResource
+	index    string
+}
+
+func (m *Metrics) indexSizes() map[indexName]indexSize {
+	m.lock.Lock()
+	shown := maps.Clone(m.indexes)
+	m.lock.Unlock()
+	sizes := map[indexName]indexSize{}
+	for indexes, resource := range shown {
+		for _, index := range indexes.names() {
+			name := indexName{resource, index}
+			entries, bytes := indexes.sample.size(index)
+			sizes[name] = indexSize{sizes[name].entries + entries, sizes[name].bytes + bytes}
+		}
+	}
+	return sizes
 }
 
 // Register publishes the metrics. register is the CustomRegister method of a

@@ -4,6 +4,7 @@
 package annexed
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -77,4 +78,32 @@ func TestNilMetricsCountNothing(t *testing.T) {
 	if diff := cmp.Diff(Counts{}, m.Counts(podResource())); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
+}
+
+func TestIndexMetrics(t *testing.T) {
+	source := &changingIndexes{current: Indexes{Fields: []string{"spec.nodeName"}}}
+	s := newStack(t, cached, stackOptions{source: source})
+	createPod(t.Context(), t, s, "one")
+	registry := metrics.NewKubeRegistry()
+	if err := s.metrics.Register(registry.CustomRegister); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(index string, entries, bytes int) {
+		t.Helper()
+		want := fmt.Sprintf(`# HELP annex_index_bytes [ALPHA] %s
+# TYPE annex_index_bytes gauge
+annex_index_bytes{group="",index=%q,resource="pods",version=""} %d
+# HELP annex_index_entries [ALPHA] %s
+# TYPE annex_index_entries gauge
+annex_index_entries{group="",index=%q,resource="pods",version=""} %d
+`, bytesDescription().Help, index, bytes, entriesDescription().Help, index, entries)
+		var err error
+		eventually(t, "metrics of index "+index, func() bool {
+			err = testutil.GatherAndCompare(registry, strings.NewReader(want), "annex_index_bytes", "annex_index_entries")
+			return err == nil
+		})
+	}
+	expect("f:spec.nodeName", 1, bytesPerValue+bytesOfSmallMap)
+	source.change(Indexes{Labels: []string{"app"}})
+	expect("l:app", 0, 0)
 }

@@ -1,0 +1,142 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+)
+
+// fill puts gadgets into the indexes as the Cacher does. The first is the only one
+// in its namespace; every second is hot; colors are different; every fourth has a team.
+func fill(t *testing.T, n int) (*indexSet, []*unstructured.Unstructured) {
+	t.Helper()
+	set, _ := newIndexSet(gadgetIndexes(Trigger{}), gadgetAttributes(), newGadget())
+	var objects []*unstructured.Unstructured
+	for i := range n {
+		gadget := newGadget().(*unstructured.Unstructured)
+		gadget.SetNamespace("many")
+		if i == 0 {
+			gadget.SetNamespace("one")
+		}
+		gadget.SetName(fmt.Sprintf("g%d", i))
+		gadget.Object["spec"] = map[string]any{"color": fmt.Sprint(i), "hot": i%2 == 0, "size": int64(1)}
+		if i%4 == 0 {
+			gadget.SetLabels(map[string]string{teamLabel: "a"})
+		}
+		objects = append(objects, gadget)
+	}
+	put(t, set, objects...)
+	return set, objects
+}
+
+// put calls the index functions once for each object.
+func put(t *testing.T, set *indexSet, objects ...*unstructured.Unstructured) {
+	t.Helper()
+	config := cacher.Config{}
+	set.apply(&config)
+	for _, object := range objects {
+		for _, function := range *config.Indexers {
+			if _, err := function(object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestSampleIsExactForFewObjects(t *testing.T) {
+	set, objects := fill(t, 1000)
+	if got := set.sample.inScope(""); got != 1000 {
+		t.Errorf("got %d objects, want 1000", got)
+	}
+	if got := set.sample.withValue("f:"+hotField, "true"); got != 500 {
+		t.Errorf("got %d hot objects, want 500", got)
+	}
+	// What is taken out of the index is forgotten, what is put in again is not counted twice.
+	put(t, set, objects[:200]...)
+	copied := objects[500].DeepCopy()
+	put(t, set, copied)
+	if got := set.sample.inScope(""); got != 800 {
+		t.Errorf("got %d objects after 200 were taken out, want 800", got)
+	}
+	if entries, _ := set.sample.size("l:" + teamLabel); entries != 200 {
+		t.Errorf("got %d objects with a team, want 200", entries)
+	}
+}
+
+func TestSampleEstimatesManyObjects(t *testing.T) {
+	const n = 50_000
+	set, objects := fill(t, n)
+	if got := len(set.sample.objects); got > sampleSize {
+		t.Errorf("the sample has %d objects, want at most %d", got, sampleSize)
+	}
+	for name, tc := range map[string]struct{ got, want int }{
+		"all":             {set.sample.inScope(""), n},
+		"in a namespace":  {set.sample.inScope("many"), n},
+		"hot":             {set.sample.withValue("f:"+hotField, "true"), n / 2},
+		"with a team":     {set.sample.withValue("l:"+teamLabel, "a"), n / 4},
+		"of one size":     {set.sample.withValue("f:"+sizeField, "1"), n},
+		"other namespace": {set.sample.inScope("none"), 0},
+	} {
+		if diff := math.Abs(float64(tc.got - tc.want)); diff > 0.2*float64(tc.want) {
+			t.Errorf("%s: got %d, want about %d", name, tc.got, tc.want)
+		}
+	}
+	put(t, set, objects...)
+	if got := set.sample.inScope(""); got != 0 {
+		t.Errorf("got %d objects when all were taken out, want none", got)
+	}
+}
+
+func TestListReadsTheFewest(t *testing.T) {
+	set, _ := fill(t, 20_000)
+	for name, tc := range map[string]struct {
+		fields, labels, namespace string
+		wantField, wantLabel      string
+	}{
+		"one value":                           {fields: colorField + "=7", wantField: colorField},
+		"the more selective of two fields":    {fields: hotField + "=true," + colorField + "=7", wantField: colorField},
+		"the more selective label":            {fields: hotField + "=true", labels: teamLabel + "=a", wantLabel: teamLabel},
+		"a value that all have":               {fields: sizeField + "=1"},
+		"a value that most have, everywhere":  {fields: sizeField + "=1", namespace: "many"},
+		"a small namespace":                   {labels: teamLabel + "=a", namespace: "one"},
+		"a rare value in a large namespace":   {fields: colorField + "=7", namespace: "many", wantField: colorField},
+		"a value that nobody has":             {fields: sizeField + "=2", wantField: sizeField},
+		"no value":                            {fields: colorField + "!=7", labels: teamLabel},
+		"a value of a field without an index": {fields: nameField + "=g1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			field, err := fields.ParseSelector(tc.fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			label, err := labels.Parse(tc.labels)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, used := set.forList(storage.SelectionPredicate{Field: field, Label: label}, tc.namespace)
+			if want := tc.wantField + tc.wantLabel; used != (want != "") {
+				t.Errorf("index used: %v, want %q", used, want)
+			}
+			var want, wantLabels []string
+			if tc.wantField != "" {
+				want = []string{tc.wantField}
+			}
+			if tc.wantLabel != "" {
+				wantLabels = []string{tc.wantLabel}
+			}
+			if diff := cmp.Diff([][]string{want, wantLabels}, [][]string{got.IndexFields, got.IndexLabels}); diff != "" {
+				t.Errorf("fields and labels (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
