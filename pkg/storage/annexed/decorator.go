@@ -82,7 +82,7 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 		destroy()
 		return nil, func() {}, fmt.Errorf("building the watch cache of %s: %w", cacherConfig.GroupResource, err)
 	}
-	if rotation.current.keys != nil {
+	if rotation.estimatesSizes() {
 		if err := raw.EnableResourceSizeEstimation(rotation.keys); err != nil {
 			destroy()
 			return nil, func() {}, fmt.Errorf("enabling size estimates of %s: %w", cacherConfig.GroupResource, err)
@@ -102,7 +102,11 @@ type caches struct {
 
 func (c *caches) open(declared Indexes) (*generation, error) {
 	config := c.config
-	g := &generation{prefix: strings.TrimSuffix(config.ResourcePrefix, "/") + "/"}
+	g := &generation{
+		prefix:  strings.TrimSuffix(config.ResourcePrefix, "/") + "/",
+		keyFunc: config.KeyFunc,
+		newList: config.NewListFunc,
+	}
 	config.Storage = &countingStore{
 		store: c.raw, counts: c.counts, callerOf: callerOfCache,
 		estimate: func(keys storage.KeysFunc) { g.keys = keys },
@@ -123,5 +127,5 @@ func (c *caches) open(declared Indexes) (*generation, error) {
 }
 
 func (c *caches) fresh(ctx context.Context, g *generation) error {
-	return g.waitFresh(ctx, c.raw, c.config.ResourcePrefix, c.config.NewListFunc())
+	return g.waitFresh(ctx, &countingStore{store: c.raw, counts: c.counts, callerOf: callerOfCache})
 }

@@ -5,6 +5,8 @@ package annexed
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +31,8 @@ const catchUpPeriod = 100 * time.Millisecond
 type generation struct {
 	// prefix is that of all keys, with a slash at its end.
 	prefix    string
+	keyFunc   func(runtime.Object) (string, error)
+	newList   func() runtime.Object
 	indexes   *indexSet
 	cache     *cacher.Cacher
 	delegator *cacher.CacheDelegator
@@ -59,7 +63,7 @@ func (g *generation) stop() {
 // waitAndGetLatestSnapshot). One thing differs: a list that stops at its limit
 // has a continue token if any candidate is left, and with an index a candidate
 // that does not match is not among them. So where an index fills the limit to the
-// brim, the scan decides.
+// brim, the objects behind the last one decide.
 func (g *generation) getList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	hinted, used := opts, g.readsIndex(opts)
 	if used {
@@ -81,10 +85,72 @@ func (g *generation) getList(ctx context.Context, key string, opts storage.ListO
 	if list.GetContinue() != "" {
 		return nil
 	}
+	if err := g.continueAtBrim(ctx, key, opts, listObj, list.GetResourceVersion()); err == nil {
+		return nil
+	}
+	// The state of that revision is not at hand any more: list anew, without an index.
 	if err := emptyList(listObj); err != nil {
 		return err
 	}
 	return g.delegator.GetList(ctx, key, opts, listObj)
+}
+
+// continueAtBrim gives a list the continue token that it has without an index: if
+// there is any object behind its last one, whether it matches or not.
+func (g *generation) continueAtBrim(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object, resourceVersion string) error {
+	last, err := lastItem(listObj)
+	if err != nil {
+		return err
+	}
+	lastKey, err := g.keyFunc(last)
+	if err != nil {
+		return err
+	}
+	versioner := g.delegator.Versioner()
+	revision, err := versioner.ParseResourceVersion(resourceVersion)
+	if err != nil {
+		return err
+	}
+	token, _, err := storage.PrepareContinueToken(lastKey, key, int64(revision), 0, true, opts)
+	if err != nil {
+		return err
+	}
+	rest := g.newList()
+	predicate := storage.Everything
+	predicate.Limit, predicate.Continue = 1, token
+	if err := g.cache.GetList(ctx, key, storage.ListOptions{Predicate: predicate, Recursive: true}, rest); err != nil {
+		return err
+	}
+	if meta.LenList(rest) == 0 {
+		return nil
+	}
+	return versioner.UpdateList(listObj, revision, token, nil)
+}
+
+// itemsOf is the slice of the items of a list.
+func itemsOf(listObj runtime.Object) (reflect.Value, error) {
+	items, err := meta.GetItemsPtr(listObj)
+	if err != nil {
+		return reflect.Value{}, err
+	}
+	return conversion.EnforcePtr(items)
+}
+
+// lastItem is the last of a list that is not empty.
+func lastItem(listObj runtime.Object) (runtime.Object, error) {
+	items, err := itemsOf(listObj)
+	if err != nil {
+		return nil, err
+	}
+	last := items.Index(items.Len() - 1)
+	if last.Kind() != reflect.Pointer && last.Kind() != reflect.Interface {
+		last = last.Addr()
+	}
+	object, ok := last.Interface().(runtime.Object)
+	if !ok {
+		return nil, fmt.Errorf("item of %T is a %s and not an object", listObj, last.Type())
+	}
+	return object, nil
 }
 
 // readsIndex reports whether upstream looks at the indexes for such a list at all:
@@ -110,15 +176,11 @@ func (g *generation) namespaceOf(key string) string {
 
 // emptyList takes the items out of a list: the etcd3 store appends to what it finds.
 func emptyList(listObj runtime.Object) error {
-	items, err := meta.GetItemsPtr(listObj)
+	items, err := itemsOf(listObj)
 	if err != nil {
 		return err
 	}
-	value, err := conversion.EnforcePtr(items)
-	if err != nil {
-		return err
-	}
-	value.SetZero()
+	items.SetZero()
 	return nil
 }
 
@@ -130,7 +192,7 @@ func (g *generation) watch(ctx context.Context, key string, opts storage.ListOpt
 
 // waitFresh waits until the cache is filled and has seen what etcd holds now. It
 // tries until ctx is done.
-func (g *generation) waitFresh(ctx context.Context, store storage.Interface, prefix string, list runtime.Object) error {
+func (g *generation) waitFresh(ctx context.Context, store storage.Interface) error {
 	if err := g.cache.Wait(ctx); err != nil {
 		return err
 	}
@@ -138,32 +200,32 @@ func (g *generation) waitFresh(ctx context.Context, store storage.Interface, pre
 		return nil
 	}
 	for {
-		err := g.reach(ctx, store, prefix, list)
+		err := g.reach(ctx, store)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		klog.V(2).InfoS("A new cache has not caught up with etcd yet", "prefix", prefix, "err", err)
+		klog.V(2).InfoS("A new cache has not caught up with etcd yet", "prefix", g.prefix, "err", err)
 		pause(ctx, catchUpPeriod)
 	}
 }
 
 // reach asks the cache for a state as new as etcd's. Upstream waits for it, for some seconds.
-func (g *generation) reach(ctx context.Context, store storage.Interface, prefix string, list runtime.Object) error {
+func (g *generation) reach(ctx context.Context, store storage.Interface) error {
 	revision, err := store.GetCurrentResourceVersion(ctx)
 	if err != nil {
 		return err
 	}
 	predicate := storage.Everything
 	predicate.Limit = 1
-	return g.cache.GetList(ctx, prefix, storage.ListOptions{
+	return g.cache.GetList(ctx, g.prefix, storage.ListOptions{
 		ResourceVersion:      strconv.FormatUint(revision, 10),
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 		Predicate:            predicate,
 		Recursive:            true,
-	}, list)
+	}, g.newList())
 }
 
 func pause(ctx context.Context, period time.Duration) {

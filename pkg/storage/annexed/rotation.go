@@ -195,6 +195,13 @@ func (r *rotation) enter() *generation {
 	return r.current
 }
 
+// estimatesSizes reports whether upstream has asked for estimates of object sizes.
+func (r *rotation) estimatesSizes() bool {
+	g := r.enter()
+	defer g.calls.Done()
+	return g.keys != nil
+}
+
 // keys lists the keys in the cache in service.
 func (r *rotation) keys(ctx context.Context) ([]string, error) {
 	g := r.enter()
