@@ -382,7 +382,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_AnnexedResourceSpec(ref common.Reference
 					},
 					"watchIndex": {
 						SchemaProps: spec.SchemaProps{
-							Description: "watchIndex is the one field or label that watches are dispatched by: a watch that selects one value of it is only woken by events of objects that have that value. Without it every event is matched against every watch.",
+							Description: "watchIndex is the one field or label that watches are dispatched by: a watch that selects one value of it is only woken by events of objects that have that value. Without it the first selectable field is taken, if there is one.",
 							Ref:         ref(v1alpha1.WatchIndex{}.OpenAPIModelName()),
 						},
 					},

@@ -6,6 +6,7 @@
 //
 //	generic registry Store
 //	  → decorator (store.go)
+//	    → the cache in service (rotation.go), with its indexes (generation.go)
 //	    → cacher.CacheDelegator, cacher.Cacher   (k8s.io/apiserver, unchanged)
 //	      → counting store (counting.go)
 //	        → etcd3 store                        (k8s.io/apiserver, unchanged)
@@ -16,5 +17,6 @@
 //
 // Nothing here knows an API type: objects are runtime.Object and may be of any
 // Go type, so that the upstream storage suites, written for one example type,
-// run over it. docs/adr/0001-storage-seam.md records why the seam is here.
+// run over it. docs/adr/0005-indexes.md says how indexes come and go,
+// docs/adr/0001-storage-seam.md why the seam is here.
 package annexed

@@ -146,7 +146,7 @@ func lastItem(listObj runtime.Object) (runtime.Object, error) {
 	if last.Kind() != reflect.Pointer && last.Kind() != reflect.Interface {
 		last = last.Addr()
 	}
-	object, ok := last.Interface().(runtime.Object)
+	object, ok := reflect.TypeAssert[runtime.Object](last)
 	if !ok {
 		return nil, fmt.Errorf("item of %T is a %s and not an object", listObj, last.Type())
 	}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -47,7 +48,7 @@ type change struct {
 func newTwins(t testing.TB, client *kubernetes.Client, indexes Indexes) *twins {
 	t.Helper()
 	unique := make([]byte, 8)
-	rand.Read(unique) //nolint:errcheck // never fails
+	rand.Read(unique)
 	prefix := "/gadgets-" + hex.EncodeToString(unique) + "/"
 	return &twins{
 		prefix:  prefix,
@@ -340,11 +341,11 @@ func (o *observer) check(t testing.TB, w *twins) {
 		}
 	}
 	var got []sighting
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if got = o.seen(); len(got) >= len(want) {
-			break
-		}
-	}
+	// What has not come when time is over is missing in the comparison.
+	_ = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		got = o.seen()
+		return len(got) >= len(want), nil
+	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("events of the %s storage below %q with labels %q and fields %q (-want +got):\n%s", o.name, o.scope, o.predicate.Label, o.predicate.Field, diff)
 	}

@@ -31,9 +31,9 @@ type rotation struct {
 	open func(Indexes) (*generation, error)
 	// fresh waits until a cache can take over.
 	fresh func(context.Context, *generation) error
-	// destroyed ends with the storage.
-	destroyed context.Context
-	builds    sync.WaitGroup
+	// attempt returns a context for building a cache. It ends with the storage.
+	attempt func() (context.Context, context.CancelFunc)
+	builds  sync.WaitGroup
 
 	lock     sync.RWMutex
 	current  *generation
@@ -50,7 +50,10 @@ type rotation struct {
 // newRotation returns a rotation without a cache. fresh is called with a context
 // that ends with ctx, which is the life of the storage.
 func newRotation(ctx context.Context, open func(Indexes) (*generation, error), fresh func(context.Context, *generation) error) *rotation {
-	return &rotation{open: open, fresh: fresh, destroyed: ctx, replaced: map[*generation]struct{}{}}
+	return &rotation{
+		open: open, fresh: fresh, replaced: map[*generation]struct{}{},
+		attempt: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+	}
 }
 
 // start opens the first cache, with the indexes that were declared before. It
@@ -129,7 +132,7 @@ func (r *rotation) nextBuild() (context.Context, Indexes, bool) {
 		r.building = false
 		return nil, Indexes{}, false
 	}
-	ctx, cancel := context.WithCancel(r.destroyed)
+	ctx, cancel := r.attempt()
 	r.abandon = cancel
 	return ctx, r.wanted, true
 }

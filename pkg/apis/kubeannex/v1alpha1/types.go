@@ -110,7 +110,7 @@ type AnnexedResourceSpec struct {
 	IndexLabels []string `json:"indexLabels,omitempty"`
 	// watchIndex is the one field or label that watches are dispatched by: a
 	// watch that selects one value of it is only woken by events of objects that
-	// have that value. Without it every event is matched against every watch.
+	// have that value. Without it the first selectable field is taken, if there is one.
 	// +optional
 	WatchIndex *WatchIndex `json:"watchIndex,omitempty"`
 }
