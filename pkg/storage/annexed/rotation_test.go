@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -318,6 +319,42 @@ func TestWatchesEndWithTheirCache(t *testing.T) {
 	createPod(t.Context(), t, s, "db")
 	if event := <-again.ResultChan(); event.Type != watch.Added {
 		t.Errorf("got %v, want the pod that was created after the change", event)
+	}
+}
+
+// TestCallsEndOnTheirCache replaces a cache that a list is waiting for.
+func TestCallsEndOnTheirCache(t *testing.T) {
+	source := &changingIndexes{}
+	s := newStack(t, cached, stackOptions{source: source})
+	created := createPod(t.Context(), t, s, "web")
+	revision, err := s.Versioner().ParseResourceVersion(created.ResourceVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	progress := Request{CallerCache, OperationWatchProgress}
+	before := s.metrics.Counts(podResource())[progress]
+	list, done := &example.PodList{}, make(chan error, 1)
+	go func() {
+		done <- s.GetList(t.Context(), podPrefix, storage.ListOptions{
+			ResourceVersion: strconv.FormatUint(revision+1, 10), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+			Predicate: storage.Everything, Recursive: true,
+		}, list)
+	}()
+	eventually(t, "list to wait for its cache", func() bool { return s.metrics.Counts(podResource())[progress] > before })
+	declared := Indexes{Labels: []string{"app"}}
+	source.change(declared)
+	eventually(t, "declared indexes to be in service", func() bool { return inService(s.Interface, declared) })
+	select {
+	case err := <-done:
+		t.Fatalf("the list ended with its cache: %v", err)
+	default:
+	}
+	createPod(t.Context(), t, s, "db")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := len(list.Items); got != 2 {
+		t.Errorf("got %d pods, want 2", got)
 	}
 }
 
