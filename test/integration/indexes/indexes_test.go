@@ -60,6 +60,12 @@ func startWorld(t *testing.T) world {
 	if w.annex, err = versioned.NewForConfig(server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}
+	// A list at resourceVersion 0 is as old as the cache, which has the last of the seeds after this.
+	for _, version := range []string{"v1", "v1beta1"} {
+		if _, err := w.dynamic.Resource(env.GadgetResource(version)).List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return w
 }
 
