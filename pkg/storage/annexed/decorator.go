@@ -102,15 +102,19 @@ type caches struct {
 
 func (c *caches) open(declared Indexes) (*generation, error) {
 	config := c.config
+	ended, end := context.WithCancel(context.Background())
 	g := &generation{
 		prefix:  strings.TrimSuffix(config.ResourcePrefix, "/") + "/",
 		keyFunc: config.KeyFunc,
 		newList: config.NewListFunc,
+		onEnd:   func(call func()) func() bool { return context.AfterFunc(ended, call) },
+		end:     end,
 	}
-	config.Storage = &countingStore{
+	g.source = newSource(&countingStore{
 		store: c.raw, counts: c.counts, callerOf: callerOfCache,
 		estimate: func(keys storage.KeysFunc) { g.keys = keys },
-	}
+	})
+	config.Storage = g.source
 	var dropped []string
 	g.indexes, dropped = newIndexSet(declared, config.GetAttrsFunc, config.NewFunc())
 	if len(dropped) > 0 {

@@ -8,8 +8,9 @@
 //	  → decorator (store.go)
 //	    → the cache in service (rotation.go), with its indexes (generation.go)
 //	    → cacher.CacheDelegator, cacher.Cacher   (k8s.io/apiserver, unchanged)
-//	      → counting store (counting.go)
-//	        → etcd3 store                        (k8s.io/apiserver, unchanged)
+//	      → the source that a Cacher is cut off from before it ends (source.go)
+//	        → counting store (counting.go)
+//	          → etcd3 store                      (k8s.io/apiserver, unchanged)
 //
 // NewRESTOptionsGetter is the only way in. Which requests go to the cache and
 // which to etcd is upstream's decision and stays there; this package only sees

@@ -23,8 +23,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// catchUpPeriod is the time between two looks at a cache that is filled but behind etcd.
-const catchUpPeriod = 100 * time.Millisecond
+const (
+	// catchUpPeriod is the time between two looks at a cache that is filled but behind etcd.
+	catchUpPeriod = 100 * time.Millisecond
+	// restPeriod is how long a cache may take in the events that etcd has sent before it
+	// is stopped. It needs milliseconds, as its dispatcher gives up slow watches.
+	restPeriod = 10 * time.Second
+)
 
 // generation is a watch cache with one set of indexes. It lives until the
 // declaration of indexes changes.
@@ -41,17 +46,31 @@ type generation struct {
 	// calls are those under way. None is added once the generation was replaced.
 	calls    sync.WaitGroup
 	stopOnce sync.Once
+	// source is what the cache reads from.
+	source *source
+	// onEnd calls a function in a goroutine of its own when end is called, unless the
+	// function that it returns was called before.
+	onEnd func(func()) func() bool
+	end   context.CancelFunc
 	// hide takes the indexes out of the metrics.
 	hide func()
 }
 
 // stop ends the watches and the upkeep of the cache. It may be called any number
-// of times, and returns when the cache has come to rest.
+// of times, and returns when the cache has come to rest, or does not after restPeriod.
 func (g *generation) stop() {
 	g.stopOnce.Do(func() {
 		g.hide()
+		g.end()
+		rested := g.source.cut(restPeriod)
 		g.delegator.Stop()
-		g.cache.Stop()
+		if rested {
+			g.cache.Stop()
+		} else {
+			klog.InfoS("A cache is busy for too long to wait for its end: restart annex-apiserver if its memory does not shrink", "prefix", g.prefix)
+			go g.cache.Stop()
+		}
+		g.source.end()
 	})
 }
 
@@ -184,10 +203,27 @@ func emptyList(listObj runtime.Object) error {
 	return nil
 }
 
-// watch starts a watch that is dispatched by the trigger where it fits.
+// watch starts a watch that is dispatched by the trigger where it fits. It ends with
+// the generation as if the client had stopped it, also while nobody reads it.
 func (g *generation) watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	opts.Predicate = g.indexes.forWatch(opts.Predicate)
-	return g.delegator.Watch(ctx, key, opts)
+	watched, err := g.delegator.Watch(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &endingWatch{Interface: watched, forget: g.onEnd(watched.Stop)}, nil
+}
+
+// endingWatch is a watch that its generation knows until the client stops it.
+type endingWatch struct {
+	watch.Interface
+	forget func() bool
+}
+
+// Stop implements watch.Interface.
+func (w *endingWatch) Stop() {
+	w.forget()
+	w.Interface.Stop()
 }
 
 // waitFresh waits until the cache is filled and has seen what etcd holds now. It

@@ -84,6 +84,8 @@ type stackOptions struct {
 	codec         runtime.Codec
 	clusterScoped bool
 	indexed       bool
+	// triggers are those of the registry, in place of those that indexed stands for.
+	triggers storage.IndexerFuncs
 	// declared are indexes of the decorator, beside those of the registry that
 	// indexed stands for. Only a cached stack has any.
 	declared Indexes
@@ -205,6 +207,9 @@ func cacherConfig(codec runtime.Codec, opts stackOptions) cacher.Config {
 				return []string{obj.(*example.Pod).Namespace}, nil
 			},
 		}
+	}
+	if opts.triggers != nil {
+		config.IndexerFuncs = opts.triggers
 	}
 	return config
 }
