@@ -237,21 +237,47 @@ func (x *indexSet) candidates(predicate storage.SelectionPredicate) []candidate 
 }
 
 // forWatch lets the Cacher dispatch by the trigger when the predicate selects one
-// value of it.
+// value of it that few objects have.
+//
+// The Cacher gives a watch that it dispatches by a trigger room for ten events, others
+// room for a second of them, up to a hundred times as many (k8s.io/apiserver
+// pkg/storage/cacher/watch_cache_history.go, suggestedWatchChannelSize). A watch whose
+// value most objects have is offered most events in either case, and the more so while
+// it is still being sent its initial events: it needs the room.
 func (x *indexSet) forWatch(predicate storage.SelectionPredicate) storage.SelectionPredicate {
-	if x.empty() || predicate.Field == nil || predicate.Label == nil {
+	if predicate.Field == nil || predicate.Label == nil {
+		return predicate
+	}
+	var value string
+	var found bool
+	switch {
+	case x.trigger.Label != "":
+		value, found = predicate.Label.RequiresExactMatch(x.trigger.Label)
+	case x.trigger.Field != "":
+		value, found = predicate.Field.RequiresExactMatch(x.trigger.Field)
+	}
+	if !found || x.mostHave(value) {
 		return predicate
 	}
 	if x.trigger.Label != "" {
-		if _, ok := predicate.Label.RequiresExactMatch(x.trigger.Label); !ok {
-			return predicate
-		}
 		predicate.Field = &triggerSelector{inner: predicate.Field, name: x.triggerName(), label: predicate.Label, key: x.trigger.Label}
 	}
-	if name := x.triggerName(); name != "" {
-		predicate.IndexFields = append(slices.Clip(predicate.IndexFields), name)
-	}
+	predicate.IndexFields = append(slices.Clip(predicate.IndexFields), x.triggerName())
 	return predicate
+}
+
+// mostHave estimates whether most objects have a value of the trigger.
+func (x *indexSet) mostHave(value string) bool {
+	var n int
+	switch {
+	case x.trigger.Label != "":
+		n = x.sample.withValue(storage.LabelIndex(x.trigger.Label), value)
+	case x.trigger.Field == namespaceField:
+		n = x.sample.inScope(value)
+	default:
+		n = x.sample.withValue(storage.FieldIndex(x.trigger.Field), value)
+	}
+	return 2*n > x.sample.inScope("")
 }
 
 var _ fields.Selector = &triggerSelector{}

@@ -140,3 +140,41 @@ func TestListReadsTheFewest(t *testing.T) {
 		})
 	}
 }
+
+// TestWatchesOfMostObjectsAreNotTriggered fills a set in which one value is that of
+// all objects, one of half of them, and others are rare.
+func TestWatchesOfMostObjectsAreNotTriggered(t *testing.T) {
+	set, _ := fill(t, 1000)
+	for name, tc := range map[string]struct {
+		trigger        Trigger
+		fields, labels string
+		want           bool
+	}{
+		"a field that all have":            {trigger: Trigger{Field: sizeField}, fields: sizeField + "=1"},
+		"a field that half of them have":   {trigger: Trigger{Field: hotField}, fields: hotField + "=true", want: true},
+		"a field that one has":             {trigger: Trigger{Field: colorField}, fields: colorField + "=7", want: true},
+		"a field that none has":            {trigger: Trigger{Field: sizeField}, fields: sizeField + "=2", want: true},
+		"another field":                    {trigger: Trigger{Field: colorField}, fields: sizeField + "=2"},
+		"a label that a quarter has":       {trigger: Trigger{Label: teamLabel}, labels: teamLabel + "=a", want: true},
+		"no value of the label":            {trigger: Trigger{Label: teamLabel}, labels: teamLabel},
+		"the namespace of all but one":     {trigger: Trigger{Field: namespaceField}, fields: namespaceField + "=many"},
+		"a namespace with a single object": {trigger: Trigger{Field: namespaceField}, fields: namespaceField + "=one", want: true},
+		"no trigger":                       {fields: colorField + "=7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			field, err := fields.ParseSelector(tc.fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			label, err := labels.Parse(tc.labels)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set.trigger = tc.trigger
+			got := set.forWatch(storage.SelectionPredicate{Field: field, Label: label})
+			if triggered := len(got.IndexFields) > 0; triggered != tc.want {
+				t.Errorf("the trigger is used: %v, want %v", triggered, tc.want)
+			}
+		})
+	}
+}
