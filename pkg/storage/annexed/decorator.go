@@ -67,7 +67,7 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 
 	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
-	rotation := newRotation(ctx, caches.open, caches.fresh)
+	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
 	unfollow := func() {}
 	if cfg.Indexes != nil {
 		unfollow = cfg.Indexes.Follow(cacherConfig.GroupResource, cacherConfig.NewFunc(), rotation.declare)

@@ -91,6 +91,8 @@ type stackOptions struct {
 	declared Indexes
 	// source is where they come from if they change.
 	source IndexSource
+	// turns are shared with other stacks, if any.
+	turns *turns
 	// unsafeDeletion adds the layer that generic.NewRawStorage adds while the
 	// feature gate AllowUnsafeMalformedObjectDeletion is on.
 	unsafeDeletion bool
@@ -150,7 +152,7 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 	if opts.source == nil {
 		opts.source = staticIndexes{opts.declared}
 	}
-	config := Config{WatchCache: m == cached, Metrics: s.metrics, Indexes: opts.source}
+	config := Config{WatchCache: m == cached, Metrics: s.metrics, Indexes: opts.source, turns: opts.turns}
 	s.Interface, s.destroy, err = assemble(bottom, raw.Close, config, cacherConfig(s.codec, opts))
 	if err != nil {
 		t.Fatal(err)

@@ -19,13 +19,19 @@ type Config struct {
 	Metrics *Metrics
 	// Indexes says what the watch caches are indexed by. Nil means by nothing.
 	Indexes IndexSource
+	// turns are those in which the storages build new caches.
+	turns *turns
 }
 
 // NewRESTOptionsGetter returns a getter that answers as delegate does, except
 // that the storage of every resource is built by this package. The decorator
 // that delegate chose is replaced, so its choice for or against a watch cache
 // is too: Config.WatchCache decides.
+//
+// When indexes change, the storages of one getter build their new caches one after
+// another. A server has one getter for all resources that have indexes.
 func NewRESTOptionsGetter(delegate generic.RESTOptionsGetter, cfg Config) generic.RESTOptionsGetter {
+	cfg.turns = newTurns(turnPeriod)
 	return &restOptionsGetter{delegate: delegate, config: cfg}
 }
 

@@ -33,7 +33,9 @@ type rotation struct {
 	fresh func(context.Context, *generation) error
 	// attempt returns a context for building a cache. It ends with the storage.
 	attempt func() (context.Context, context.CancelFunc)
-	builds  sync.WaitGroup
+	// turns are those of all storages that have memory in common.
+	turns  *turns
+	builds sync.WaitGroup
 
 	lock     sync.RWMutex
 	current  *generation
@@ -49,9 +51,9 @@ type rotation struct {
 
 // newRotation returns a rotation without a cache. fresh is called with a context
 // that ends with ctx, which is the life of the storage.
-func newRotation(ctx context.Context, open func(Indexes) (*generation, error), fresh func(context.Context, *generation) error) *rotation {
+func newRotation(ctx context.Context, turns *turns, open func(Indexes) (*generation, error), fresh func(context.Context, *generation) error) *rotation {
 	return &rotation{
-		open: open, fresh: fresh, replaced: map[*generation]struct{}{},
+		open: open, fresh: fresh, turns: turns, replaced: map[*generation]struct{}{},
 		attempt: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
 	}
 }
@@ -102,21 +104,31 @@ func (r *rotation) build() {
 		if !ok {
 			return
 		}
-		next, err := r.open(wanted)
+		giveBack, err := r.turns.take(ctx)
 		if err != nil {
-			klog.ErrorS(err, "Opening a cache with the declared indexes failed, the one before stays in service: declare others", "indexes", wanted)
-			r.giveUp(wanted)
-			continue
+			continue // it is not wanted any more
 		}
-		if r.fresh(ctx, next) != nil {
-			next.stop() // it is not wanted any more
-			continue
-		}
-		if old := r.replace(next, wanted); old != nil {
-			r.retire(old)
-		} else {
-			next.stop()
-		}
+		r.buildOne(ctx, wanted)
+		giveBack()
+	}
+}
+
+// buildOne fills a cache and puts it into service if it is still wanted then.
+func (r *rotation) buildOne(ctx context.Context, wanted Indexes) {
+	next, err := r.open(wanted)
+	if err != nil {
+		klog.ErrorS(err, "Opening a cache with the declared indexes failed, the one before stays in service: declare others", "indexes", wanted)
+		r.giveUp(wanted)
+		return
+	}
+	if r.fresh(ctx, next) != nil {
+		next.stop() // it is not wanted any more
+		return
+	}
+	if old := r.replace(next, wanted); old != nil {
+		r.retire(old)
+	} else {
+		next.stop()
 	}
 }
 
