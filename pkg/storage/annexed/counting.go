@@ -62,7 +62,7 @@ type countingStore struct {
 	callerOf func(context.Context) Caller
 	// estimate, if any, is called instead of the store's EnableResourceSizeEstimation,
 	// which may be called only once while caches come and go.
-	estimate func(storage.KeysFunc)
+	estimate func(storage.KeysFunc) error
 }
 
 func (c *countingStore) count(ctx context.Context, operation Operation) {
@@ -148,8 +148,7 @@ func (c *countingStore) GetCurrentResourceVersion(ctx context.Context) (uint64, 
 // to etcd.
 func (c *countingStore) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if c.estimate != nil {
-		c.estimate(keys)
-		return nil
+		return c.estimate(keys)
 	}
 	return c.store.EnableResourceSizeEstimation(keys)
 }

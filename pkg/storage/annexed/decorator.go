@@ -68,6 +68,7 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
+	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}
 	if cfg.Indexes != nil {
 		unfollow = cfg.Indexes.Follow(cacherConfig.GroupResource, cacherConfig.NewFunc(), rotation.declare)
@@ -82,12 +83,6 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 		destroy()
 		return nil, func() {}, fmt.Errorf("building the watch cache of %s: %w", cacherConfig.GroupResource, err)
 	}
-	if rotation.estimatesSizes() {
-		if err := raw.EnableResourceSizeEstimation(rotation.keys); err != nil {
-			destroy()
-			return nil, func() {}, fmt.Errorf("enabling size estimates of %s: %w", cacherConfig.GroupResource, err)
-		}
-	}
 	return &store{inner: rotation}, destroy, nil
 }
 
@@ -98,6 +93,10 @@ type caches struct {
 	counts    *resourceCounts
 	metrics   *Metrics
 	config    cacher.Config
+	// estimate makes raw estimate sizes from the keys of the cache in service. Upstream
+	// asks for it before the first cache reads: a list or watch that begins before is
+	// left out of the estimate.
+	estimate func() error
 }
 
 func (c *caches) open(declared Indexes) (*generation, error) {
@@ -112,7 +111,10 @@ func (c *caches) open(declared Indexes) (*generation, error) {
 	}
 	g.source = newSource(&countingStore{
 		store: c.raw, counts: c.counts, callerOf: callerOfCache,
-		estimate: func(keys storage.KeysFunc) { g.keys = keys },
+		estimate: func(keys storage.KeysFunc) error {
+			g.keys = keys
+			return c.estimate()
+		},
 	})
 	config.Storage = g.source
 	var dropped []string

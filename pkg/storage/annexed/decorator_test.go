@@ -10,10 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
@@ -176,6 +178,84 @@ func TestDestroyOrder(t *testing.T) {
 		})
 	}
 }
+
+// TestSizesAreEstimatedFromTheFirstRead lets the store look at the keys, and wait for
+// a read of the cache, while it is told to estimate sizes.
+func TestSizesAreEstimatedFromTheFirstRead(t *testing.T) {
+	client := runEtcd(t, nil)
+	codec, versioner := newTestCodec(t), storage.APIObjectVersioner{}
+	raw, err := etcd3.New(client, nil, codec, newPod, newPodList, "", podPrefix, podResource(), newSteeredTransformer(),
+		etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bottom := &estimatingStore{Interface: raw, t: t, read: make(chan struct{})}
+	source := &changingIndexes{}
+	s, destroy, err := assemble(bottom, raw.Close, Config{WatchCache: true, Indexes: source}, cacherConfig(codec, stackOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer destroy()
+	eventually(t, "storage to be ready", func() bool { return s.ReadinessCheck() == nil })
+	declared := Indexes{Labels: []string{"app"}}
+	source.change(declared)
+	eventually(t, "declared indexes to be in service", func() bool { return inService(s, declared) })
+	if n := bottom.enabled.Load(); n != 1 {
+		t.Errorf("estimates were enabled %d times, want once", n)
+	}
+	if _, err := s.Stats(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFailureToEstimateSizes lets the store refuse estimates.
+func TestFailureToEstimateSizes(t *testing.T) {
+	var closed atomic.Int64
+	s, _, err := assemble(refusingStore{}, func() { closed.Add(1) }, Config{WatchCache: true}, cacherConfig(newTestCodec(t), stackOptions{}))
+	if !errors.Is(err, errSynthetic) || s != nil {
+		t.Errorf("got storage %v and error %v, want the error of the store only", s, err)
+	}
+	if n := closed.Load(); n != 1 {
+		t.Errorf("store was closed %d times, want once", n)
+	}
+}
+
+// estimatingStore expects to be told to estimate sizes before anything is read from it.
+type estimatingStore struct {
+	storage.Interface
+	t       *testing.T
+	enabled atomic.Int64
+	once    sync.Once
+	read    chan struct{}
+}
+
+func (s *estimatingStore) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+	s.enabled.Add(1)
+	select {
+	case <-s.read:
+		s.t.Error("the cache was reading before sizes were estimated")
+	case <-time.After(time.Second):
+	}
+	if _, err := keys(s.t.Context()); err == nil {
+		s.t.Error("got keys although no cache is in service")
+	}
+	return s.Interface.EnableResourceSizeEstimation(keys)
+}
+
+func (s *estimatingStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	s.once.Do(func() { close(s.read) })
+	return s.Interface.Watch(ctx, key, opts)
+}
+
+func (s *estimatingStore) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
+	s.once.Do(func() { close(s.read) })
+	return s.Interface.GetList(ctx, key, opts, listObj)
+}
+
+// refusingStore does not estimate sizes, and nothing else is asked of it.
+type refusingStore struct{ storage.Interface }
+
+func (refusingStore) EnableResourceSizeEstimation(storage.KeysFunc) error { return errSynthetic }
 
 // lifetimeStore counts the lists that are under way.
 type lifetimeStore struct {

@@ -5,6 +5,7 @@ package annexed
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -202,24 +203,22 @@ func (r *rotation) stop() {
 	}
 }
 
-// enter returns the cache in service. The caller calls calls.Done on it.
+// enter returns the cache in service, nil before start. The caller calls calls.Done on it.
 func (r *rotation) enter() *generation {
 	r.lock.RLock()
 	defer r.lock.RUnlock()
-	r.current.calls.Add(1)
+	if r.current != nil {
+		r.current.calls.Add(1)
+	}
 	return r.current
 }
 
-// estimatesSizes reports whether upstream has asked for estimates of object sizes.
-func (r *rotation) estimatesSizes() bool {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.keys != nil
-}
-
-// keys lists the keys in the cache in service.
+// keys lists the keys in the cache in service. It may be called before there is one.
 func (r *rotation) keys(ctx context.Context) ([]string, error) {
 	g := r.enter()
+	if g == nil {
+		return nil, errors.New("no watch cache is in service yet, ask again")
+	}
 	defer g.calls.Done()
 	return g.keys(ctx)
 }
