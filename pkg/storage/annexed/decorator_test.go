@@ -133,18 +133,28 @@ func TestRESTOptionsErrorPassesBare(t *testing.T) {
 	}
 }
 
+// newPodStore returns the etcd3 store of an etcd of its own. The caller closes it.
+func newPodStore(t *testing.T, codec runtime.Codec) interface {
+	storage.Interface
+	Close()
+} {
+	t.Helper()
+	versioner := storage.APIObjectVersioner{}
+	store, err := etcd3.New(runEtcd(t, nil), nil, codec, newPod, newPodList, "", podPrefix, podResource(), newSteeredTransformer(),
+		etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
 // TestDestroyOrder destroys a stack from several sides at once. The store must
 // be closed once, and only after the layers above it have come to rest.
 func TestDestroyOrder(t *testing.T) {
 	for _, m := range []mode{cached, uncached} {
 		t.Run(string(m), func(t *testing.T) {
-			client := runEtcd(t, nil)
-			codec, versioner := newTestCodec(t), storage.APIObjectVersioner{}
-			raw, err := etcd3.New(client, nil, codec, newPod, newPodList, "", podPrefix, podResource(), newSteeredTransformer(),
-				etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
-			if err != nil {
-				t.Fatal(err)
-			}
+			codec := newTestCodec(t)
+			raw := newPodStore(t, codec)
 			bottom := &lifetimeStore{Interface: raw}
 			var s storage.Interface
 			var closed, openAtClose atomic.Int64
@@ -182,13 +192,8 @@ func TestDestroyOrder(t *testing.T) {
 // TestSizesAreEstimatedFromTheFirstRead lets the store look at the keys, and wait for
 // a read of the cache, while it is told to estimate sizes.
 func TestSizesAreEstimatedFromTheFirstRead(t *testing.T) {
-	client := runEtcd(t, nil)
-	codec, versioner := newTestCodec(t), storage.APIObjectVersioner{}
-	raw, err := etcd3.New(client, nil, codec, newPod, newPodList, "", podPrefix, podResource(), newSteeredTransformer(),
-		etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	codec := newTestCodec(t)
+	raw := newPodStore(t, codec)
 	bottom := &estimatingStore{Interface: raw, t: t, read: make(chan struct{})}
 	source := &changingIndexes{}
 	s, destroy, err := assemble(bottom, raw.Close, Config{WatchCache: true, Indexes: source}, cacherConfig(codec, stackOptions{}))

@@ -115,15 +115,7 @@ func TestListReadsTheFewest(t *testing.T) {
 		"a value of a field without an index": {fields: nameField + "=g1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			field, err := fields.ParseSelector(tc.fields)
-			if err != nil {
-				t.Fatal(err)
-			}
-			label, err := labels.Parse(tc.labels)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, used := set.forList(storage.SelectionPredicate{Field: field, Label: label}, tc.namespace)
+			got, used := set.forList(selecting(t, tc.fields, tc.labels), tc.namespace)
 			if want := tc.wantField + tc.wantLabel; used != (want != "") {
 				t.Errorf("index used: %v, want %q", used, want)
 			}
@@ -162,19 +154,25 @@ func TestWatchesOfMostObjectsAreNotTriggered(t *testing.T) {
 		"no trigger":                       {fields: colorField + "=7"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			field, err := fields.ParseSelector(tc.fields)
-			if err != nil {
-				t.Fatal(err)
-			}
-			label, err := labels.Parse(tc.labels)
-			if err != nil {
-				t.Fatal(err)
-			}
 			set.trigger = tc.trigger
-			got := set.forWatch(storage.SelectionPredicate{Field: field, Label: label})
+			got := set.forWatch(selecting(t, tc.fields, tc.labels))
 			if triggered := len(got.IndexFields) > 0; triggered != tc.want {
 				t.Errorf("the trigger is used: %v, want %v", triggered, tc.want)
 			}
 		})
 	}
+}
+
+// selecting returns a predicate of a field selector and a label selector.
+func selecting(t *testing.T, fieldSelector, labelSelector string) storage.SelectionPredicate {
+	t.Helper()
+	field, err := fields.ParseSelector(fieldSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	label, err := labels.Parse(labelSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return storage.SelectionPredicate{Field: field, Label: label}
 }

@@ -22,7 +22,7 @@ var _ storage.Interface = &source{}
 // ends at once, and Stop and the watches wait for the reflector
 // (k8s.io/apiserver pkg/storage/cacher/cacher.go, processEvent, dispatchEvents, Stop).
 type source struct {
-	storage.Interface
+	store storage.Interface
 	// join returns a context that also ends when end is called.
 	join func(context.Context) (context.Context, context.CancelFunc)
 	// end ends the lists under way. Nobody waits for them: they may go on after Cacher.Stop.
@@ -39,7 +39,7 @@ type source struct {
 func newSource(store storage.Interface) *source {
 	ended, end := context.WithCancel(context.Background())
 	return &source{
-		Interface: store, end: end, open: map[*sourceWatch]struct{}{}, quiet: make(chan struct{}),
+		store: store, end: end, open: map[*sourceWatch]struct{}{}, quiet: make(chan struct{}),
 		join: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			release := context.AfterFunc(ended, cancel)
@@ -79,7 +79,7 @@ func (s *source) Watch(ctx context.Context, key string, opts storage.ListOptions
 	if s.wasCut() {
 		return silentWatch{}, nil
 	}
-	watched, err := s.Interface.Watch(ctx, key, opts)
+	watched, err := s.store.Watch(ctx, key, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,61 @@ func (s *source) wasCut() bool {
 func (s *source) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	ctx, cancel := s.join(ctx)
 	defer cancel()
-	return s.Interface.GetList(ctx, key, opts, listObj)
+	return s.store.GetList(ctx, key, opts, listObj)
 }
+
+// Versioner implements storage.Interface.
+func (s *source) Versioner() storage.Versioner { return s.store.Versioner() }
+
+// Create implements storage.Interface.
+func (s *source) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	return s.store.Create(ctx, key, obj, out, ttl)
+}
+
+// Delete implements storage.Interface.
+func (s *source) Delete(
+	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions,
+) error {
+	return s.store.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
+}
+
+// Get implements storage.Interface.
+func (s *source) Get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
+	return s.store.Get(ctx, key, opts, objPtr)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s *source) GuaranteedUpdate(
+	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object,
+) error {
+	return s.store.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
+}
+
+// Stats implements storage.Interface.
+func (s *source) Stats(ctx context.Context) (storage.Stats, error) { return s.store.Stats(ctx) }
+
+// ReadinessCheck implements storage.Interface.
+func (s *source) ReadinessCheck() error { return s.store.ReadinessCheck() }
+
+// RequestWatchProgress implements storage.Interface.
+func (s *source) RequestWatchProgress(ctx context.Context) error {
+	return s.store.RequestWatchProgress(ctx)
+}
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (s *source) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	return s.store.GetCurrentResourceVersion(ctx)
+}
+
+// EnableResourceSizeEstimation implements storage.Interface.
+func (s *source) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
+	return s.store.EnableResourceSizeEstimation(keys)
+}
+
+// CompactRevision implements storage.Interface.
+func (s *source) CompactRevision() int64 { return s.store.CompactRevision() }
 
 // sourceWatch knows when the reflector has done with it: whatever the end, the
 // reflector calls Stop after the last event (k8s.io/client-go

@@ -167,7 +167,7 @@ func TestSourceEndsItsLists(t *testing.T) {
 	done := make(chan error)
 	list := func() { done <- s.GetList(t.Context(), podPrefix, storage.ListOptions{}, nil) }
 	go list()
-	<-s.Interface.(slowStorage).begun
+	<-s.store.(slowStorage).begun
 	s.end()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the list to be canceled", err)
