@@ -4,10 +4,13 @@
 package annexed
 
 import (
+	"bytes"
 	"context"
 	"maps"
+	"runtime/pprof"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -295,7 +298,22 @@ func TestRedeclaringLeavesNothingBehind(t *testing.T) {
 	source.change(Indexes{Labels: []string{"tier"}})
 	destroy()
 	source.change(Indexes{Labels: []string{"app"}})
+	awaitWakeUps(t)
 	goleak.VerifyNone(t, running)
+}
+
+// awaitWakeUps waits for the goroutines that upstream starts for reads that may have to
+// wait for the cache. They end after three seconds, whether or not a read still waits
+// (k8s.io/apiserver pkg/storage/cacher/watch_cache.go, waitUntilFreshLocked); goleak waits less.
+func awaitWakeUps(t *testing.T) {
+	t.Helper()
+	eventually(t, "upstream's wake-ups to end", func() bool {
+		var running bytes.Buffer
+		if err := pprof.Lookup("goroutine").WriteTo(&running, 1); err != nil {
+			t.Fatal(err)
+		}
+		return !strings.Contains(running.String(), "waitUntilFreshLocked.func2")
+	})
 }
 
 func TestWatchesEndWithTheirCache(t *testing.T) {
