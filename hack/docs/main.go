@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
+	"github.com/kubeannex/annex/pkg/reads"
 	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
@@ -78,16 +79,22 @@ func metricsPage() string {
 		"`/metrics` shows these beside the metrics that every Kubernetes API server has. All are of stability ALPHA and, where the table does not say otherwise, counters.\n\n" +
 		"| Name | Labels | Meaning |\n|---|---|---|\n")
 	for _, m := range annexed.Descriptions() {
-		help := m.Help
-		if m.Gauge {
-			help = "A gauge. " + help
-		}
-		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", m.Name, strings.Join(m.Labels, ", "), cell(help))
+		page.WriteString(metricRow(m.Name, m.Labels, m.Help, m.Gauge))
 	}
-	fmt.Fprintf(&page, "| `%s` | %s | %s |\n", serving.RefusedName, strings.Join(serving.RefusedLabels(), ", "), cell(serving.RefusedHelp))
+	for _, m := range reads.Descriptions() {
+		page.WriteString(metricRow(m.Name, m.Labels, m.Help, m.Gauge))
+	}
+	page.WriteString(metricRow(serving.RefusedName, serving.RefusedLabels(), serving.RefusedHelp, false))
 	page.WriteString("\nThe label `caller` says on whose behalf etcd was asked:\n\n| Caller | Meaning |\n|---|---|\n")
 	for _, caller := range annexed.Callers() {
 		fmt.Fprintf(&page, "| `%s` | %s |\n", caller, caller.Meaning())
 	}
 	return page.String()
+}
+
+func metricRow(name string, labels []string, help string, gauge bool) string {
+	if gauge {
+		help = "A gauge. " + help
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |\n", name, strings.Join(labels, ", "), cell(help))
 }

@@ -30,8 +30,8 @@ type groupData struct {
 	stores      *importing.Stores
 	// gate is nil in a server that runs alone.
 	gate *serving.Gate
-	// probe asks a served version whether its cache answers.
-	probe func(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, version string) error
+	// probe asks the served versions whether they answer, see cacheProbe.
+	probe func(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition) error
 }
 
 var _ annexedgroupstorage.Data = groupData{}

@@ -34,6 +34,9 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&AnnexedGroup{},
 		&AnnexedGroupList{},
+		&ListProfile{},
+		&ListProfileList{},
+		&ListReview{},
 	)
 	return nil
 }

@@ -27,6 +27,16 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.AnnexedResourceSpec{}.OpenAPIModelName():   schema_pkg_apis_kubeannex_v1alpha1_AnnexedResourceSpec(ref),
 		v1alpha1.AnnexedResourceStatus{}.OpenAPIModelName(): schema_pkg_apis_kubeannex_v1alpha1_AnnexedResourceStatus(ref),
 		v1alpha1.ImportResult{}.OpenAPIModelName():          schema_pkg_apis_kubeannex_v1alpha1_ImportResult(ref),
+		v1alpha1.ListAdvice{}.OpenAPIModelName():            schema_pkg_apis_kubeannex_v1alpha1_ListAdvice(ref),
+		v1alpha1.ListCost{}.OpenAPIModelName():              schema_pkg_apis_kubeannex_v1alpha1_ListCost(ref),
+		v1alpha1.ListProfile{}.OpenAPIModelName():           schema_pkg_apis_kubeannex_v1alpha1_ListProfile(ref),
+		v1alpha1.ListProfileList{}.OpenAPIModelName():       schema_pkg_apis_kubeannex_v1alpha1_ListProfileList(ref),
+		v1alpha1.ListProfileRow{}.OpenAPIModelName():        schema_pkg_apis_kubeannex_v1alpha1_ListProfileRow(ref),
+		v1alpha1.ListReview{}.OpenAPIModelName():            schema_pkg_apis_kubeannex_v1alpha1_ListReview(ref),
+		v1alpha1.ListReviewOptions{}.OpenAPIModelName():     schema_pkg_apis_kubeannex_v1alpha1_ListReviewOptions(ref),
+		v1alpha1.ListReviewSpec{}.OpenAPIModelName():        schema_pkg_apis_kubeannex_v1alpha1_ListReviewSpec(ref),
+		v1alpha1.ListReviewStatus{}.OpenAPIModelName():      schema_pkg_apis_kubeannex_v1alpha1_ListReviewStatus(ref),
+		v1alpha1.ListedResource{}.OpenAPIModelName():        schema_pkg_apis_kubeannex_v1alpha1_ListedResource(ref),
 		v1alpha1.ReplicaResource{}.OpenAPIModelName():       schema_pkg_apis_kubeannex_v1alpha1_ReplicaResource(ref),
 		v1alpha1.ReplicaStatus{}.OpenAPIModelName():         schema_pkg_apis_kubeannex_v1alpha1_ReplicaStatus(ref),
 		v1alpha1.ResourceDigest{}.OpenAPIModelName():        schema_pkg_apis_kubeannex_v1alpha1_ResourceDigest(ref),
@@ -505,6 +515,645 @@ func schema_pkg_apis_kubeannex_v1alpha1_ImportResult(ref common.ReferenceCallbac
 	}
 }
 
+func schema_pkg_apis_kubeannex_v1alpha1_ListAdvice(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListAdvice is one way to have the same for less.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is a name for programs. The reference page lists them.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "message says what to do.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"reason", "message"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListCost(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListCost is what a list costs. What is not known is absent.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "total is the number of objects of the resource.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"scanned": {
+						SchemaProps: spec.SchemaProps{
+							Description: "scanned is the number of objects that are compared with the selectors.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"returned": {
+						SchemaProps: spec.SchemaProps{
+							Description: "returned is the number of objects in the answer.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"bytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "bytes is the size of the answer, as JSON and without compression.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"seats": {
+						SchemaProps: spec.SchemaProps{
+							Description: "seats is the number of seats that the list takes of its priority level.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"duration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "duration is the time from the request to the end of the answer.",
+							Ref:         ref(v1.Duration{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Duration{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListProfile(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListProfile is what one kind of reads of one client has cost one process of annex-apiserver since it was first seen. Profiles are kept in memory, a bounded number of them, and begin anew with the process. They cannot be written.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard object metadata. The name is a digest of the first nine fields of the profile, the creationTimestamp that of the first request.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"profile": {
+						SchemaProps: spec.SchemaProps{
+							Description: "profile is the row.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ListProfileRow{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ListProfileRow{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListProfileList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListProfileList is a list of ListProfiles, the one that scanned the most first.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"replica": {
+						SchemaProps: spec.SchemaProps{
+							Description: "replica is the name of the process that answers. Each knows its own reads only.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "since is when the process began to count.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"dropped": {
+						SchemaProps: spec.SchemaProps{
+							Description: "dropped is the number of profiles that had to make room for others.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the profiles.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ListProfile{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ListProfile{}.OpenAPIModelName(), v1.ListMeta{}.OpenAPIModelName(), v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListProfileRow(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListProfileRow is one kind of reads and what it has cost.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"client": {
+						SchemaProps: spec.SchemaProps{
+							Description: "client is the user agent up to its version and without the host, for example \"kubelet/v1.37.2\".",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"user": {
+						SchemaProps: spec.SchemaProps{
+							Description: "user is the name of the user.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verb": {
+						SchemaProps: spec.SchemaProps{
+							Description: "verb is get, list or watch.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"group": {
+						SchemaProps: spec.SchemaProps{
+							Description: "group is the API group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"version": {
+						SchemaProps: spec.SchemaProps{
+							Description: "version is the version of the group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the plural name.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "selector is the shape of the selectors, without values, for example \"namespace,app=,spec.nodeName=\".",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "source is what the reads were served from.\n\nPossible enum values:\n - `\"Cache\"` is the watch cache of the server.\n - `\"Etcd\"` is etcd.\n - `\"Unknown\"` stands for a server that does not tell.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Cache", "Etcd", "Unknown"},
+						},
+					},
+					"index": {
+						SchemaProps: spec.SchemaProps{
+							Description: "index is the index that was read, \"f:<path>\" of a field, \"l:<key>\" of a label.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is the number of requests.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "failed is how many of them were answered with an error.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"scanned": {
+						SchemaProps: spec.SchemaProps{
+							Description: "scanned is the number of objects that were compared with selectors or returned. Watches do not count them.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"returned": {
+						SchemaProps: spec.SchemaProps{
+							Description: "returned is the number of objects in the answers. Watches do not count them.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"bytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "bytes is the size of the answers, as they left the server.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"lastSeen": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastSeen is the time of the last request.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListReview(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListReview asks where a LIST is served from and what it costs. It can only be created and is not stored: the answer is in the status of what the creation returns. A user may review only what he may list. A list that the server refuses is refused here with the same error.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is the standard object metadata. It is not used.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is the list, by its path or by its parts.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ListReviewSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "status is the answer.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ListReviewStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ListReviewSpec{}.OpenAPIModelName(), v1alpha1.ListReviewStatus{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListReviewOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListReviewOptions are the parameters of a list, as in metav1.ListOptions.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"labelSelector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "labelSelector confines the list by labels.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"fieldSelector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "fieldSelector confines the list by fields.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limit is the largest number of objects on a page.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"continue": {
+						SchemaProps: spec.SchemaProps{
+							Description: "continue is the token of a page before.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"resourceVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resourceVersion is the version that the list is at, or not older than.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"resourceVersionMatch": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resourceVersionMatch says how resourceVersion is meant.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"sendInitialEvents": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sendInitialEvents makes it a watch that begins with the objects that there are.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListReviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListReviewSpec is a list request. Either path is set or resource is.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path is the list as an HTTP client sends it, for example \"/apis/argoproj.io/v1alpha1/workflows?labelSelector=app%3Dx&limit=500\".",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource names what is listed.",
+							Ref:         ref(v1alpha1.ListedResource{}.OpenAPIModelName()),
+						},
+					},
+					"options": {
+						SchemaProps: spec.SchemaProps{
+							Description: "options are the parameters of the list, beside resource.",
+							Ref:         ref(v1alpha1.ListReviewOptions{}.OpenAPIModelName()),
+						},
+					},
+					"analyze": {
+						SchemaProps: spec.SchemaProps{
+							Description: "analyze also runs the list and reports what it really cost. The objects are not returned.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ListReviewOptions{}.OpenAPIModelName(), v1alpha1.ListedResource{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListReviewStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListReviewStatus is where a list is served from and what it costs.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"path": {
+						SchemaProps: spec.SchemaProps{
+							Description: "path is the list as it was understood.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"server": {
+						SchemaProps: spec.SchemaProps{
+							Description: "server is the one that keeps the objects.\n\nPossible enum values:\n - `\"Annex\"` is annex: the group is adopted, or annex runs alone.\n - `\"Host\"` is the cluster's kube-apiserver.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Annex", "Host"},
+						},
+					},
+					"serverVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "serverVersion is the version of a server other than annex.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "source is what the list is read from.\n\nPossible enum values:\n - `\"Cache\"` is the watch cache of the server.\n - `\"Etcd\"` is etcd.\n - `\"Unknown\"` stands for a server that does not tell.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Cache", "Etcd", "Unknown"},
+						},
+					},
+					"rule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "rule is the name of the rule that decided about the source. The reference page lists them.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"explanation": {
+						SchemaProps: spec.SchemaProps{
+							Description: "explanation is the rule in plain words.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limitIgnored": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limitIgnored says that the list has a limit and is answered whole all the same.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"index": {
+						SchemaProps: spec.SchemaProps{
+							Description: "index is the index that is read, \"f:<path>\" of a field, \"l:<key>\" of a label.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"estimate": {
+						SchemaProps: spec.SchemaProps{
+							Description: "estimate is what the list costs, as far as it can be told without running it.",
+							Ref:         ref(v1alpha1.ListCost{}.OpenAPIModelName()),
+						},
+					},
+					"actual": {
+						SchemaProps: spec.SchemaProps{
+							Description: "actual is what the list has cost when it was run.",
+							Ref:         ref(v1alpha1.ListCost{}.OpenAPIModelName()),
+						},
+					},
+					"advice": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "advice says how the same could be had for less, the best first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ListAdvice{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"unknown": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "unknown says what could not be known, one sentence each.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ListAdvice{}.OpenAPIModelName(), v1alpha1.ListCost{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_kubeannex_v1alpha1_ListedResource(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListedResource names what a list is of.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"group": {
+						SchemaProps: spec.SchemaProps{
+							Description: "group is the API group, empty for the core group.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"version": {
+						SchemaProps: spec.SchemaProps{
+							Description: "version is the version of the group.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"resource": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resource is the plural name.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "namespace confines the list to one namespace.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"version", "resource"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_kubeannex_v1alpha1_ReplicaResource(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -538,7 +1187,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ReplicaResource(ref common.ReferenceCall
 					},
 					"ready": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Ready says that every served version answers from a filled cache.",
+							Description: "Ready says that the stored version, and every other whose cache is in use, answers from a filled cache, and that one object at least can be read in every served version. A version that nobody has read yet has no cache; its first reader waits until it is filled.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",

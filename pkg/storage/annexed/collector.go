@@ -19,6 +19,8 @@ type collector struct {
 	listed   *metrics.Desc
 	entries  *metrics.Desc
 	bytes    *metrics.Desc
+	caches   *metrics.Desc
+	fill     *metrics.Desc
 }
 
 // Description tells what one metric means.
@@ -76,13 +78,13 @@ func bytesDescription() Description {
 
 // Descriptions lists the metrics of this package for the reference page. All are of stability ALPHA.
 func Descriptions() []Description {
-	return []Description{requestsDescription(), listedDescription(), entriesDescription(), bytesDescription()}
+	return []Description{requestsDescription(), listedDescription(), entriesDescription(), bytesDescription(), cachesDescription(), fillDescription()}
 }
 
 func newCollector(source *Metrics) *collector {
 	return &collector{
 		source: source, requests: requestsDescription().desc(), listed: listedDescription().desc(),
-		entries: entriesDescription().desc(), bytes: bytesDescription().desc(),
+		entries: entriesDescription().desc(), bytes: bytesDescription().desc(), caches: cachesDescription().desc(), fill: fillDescription().desc(),
 	}
 }
 
@@ -92,11 +94,14 @@ func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.listed
 	ch <- c.entries
 	ch <- c.bytes
+	ch <- c.caches
+	ch <- c.fill
 }
 
 // CollectWithStability implements metrics.StableCollector. Counters that stand at
 // zero are left out.
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	c.collectCaches(ch)
 	for name, size := range c.source.indexSizes() {
 		labels := []string{name.resource.Group, name.resource.Resource, name.resource.Version, name.index}
 		ch <- metrics.NewLazyConstMetric(c.entries, metrics.GaugeValue, float64(size.entries), labels...)

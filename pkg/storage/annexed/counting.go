@@ -98,6 +98,7 @@ func (c *countingStore) Watch(ctx context.Context, key string, opts storage.List
 // Get implements storage.Interface.
 func (c *countingStore) Get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
 	c.count(ctx, OperationGet)
+	noteEtcd(ctx)
 	return c.store.Get(ctx, key, opts, objPtr)
 }
 
@@ -105,6 +106,7 @@ func (c *countingStore) Get(ctx context.Context, key string, opts storage.GetOpt
 // that came back.
 func (c *countingStore) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	c.count(ctx, OperationList)
+	noteEtcd(ctx)
 	err := c.store.GetList(ctx, key, opts, listObj)
 	if err == nil {
 		c.counts.addListed(c.callerOf(ctx), meta.LenList(listObj))

@@ -62,12 +62,14 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	counts := cfg.Metrics.forResource(cacherConfig.GroupResource)
 	delegated := &countingStore{store: raw, counts: counts, callerOf: callerOfDelegated}
 	if !cfg.WatchCache {
-		return &store{inner: delegated}, sync.OnceFunc(destroyRaw), nil
+		return &store{inner: newUncachedStore(delegated, cacherConfig.ResourcePrefix)}, sync.OnceFunc(destroyRaw), nil
 	}
 
-	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, config: cacherConfig}
+	gauge, hide := cfg.Metrics.showCaches(cacherConfig.GroupResource, versionOf(cacherConfig))
+	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, gauge: gauge, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
+	rotation.lazy, rotation.uncached = cfg.Lazy, uncachedReads{store: delegated, prefix: cacherConfig.ResourcePrefix, rule: RuleGetLatest}
 	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}
 	if cfg.Indexes != nil {
@@ -77,9 +79,14 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 		unfollow()
 		cancel()
 		rotation.stop()
+		hide()
 		destroyRaw()
 	})
-	if err := rotation.start(); err != nil {
+	if cfg.Lazy {
+		rotation.learnBirth(caches.own())
+		return &store{inner: rotation}, destroy, nil
+	}
+	if _, err := rotation.openFirst(); err != nil {
 		destroy()
 		return nil, func() {}, fmt.Errorf("building the watch cache of %s: %w", cacherConfig.GroupResource, err)
 	}
@@ -92,6 +99,7 @@ type caches struct {
 	delegated storage.Interface
 	counts    *resourceCounts
 	metrics   *Metrics
+	gauge     *cacheGauge
 	config    cacher.Config
 	// estimate makes raw estimate sizes from the keys of the cache in service. Upstream
 	// asks for it before the first cache reads: a list or watch that begins before is
@@ -106,6 +114,7 @@ func (c *caches) open(declared Indexes) (*generation, error) {
 		prefix:  strings.TrimSuffix(config.ResourcePrefix, "/") + "/",
 		keyFunc: config.KeyFunc,
 		newList: config.NewListFunc,
+		etcd:    c.own(),
 		onEnd:   func(call func()) func() bool { return context.AfterFunc(ended, call) },
 		end:     end,
 	}
@@ -128,10 +137,22 @@ func (c *caches) open(declared Indexes) (*generation, error) {
 		return nil, err
 	}
 	g.delegator = cacher.NewCacheDelegator(g.cache, c.delegated)
-	g.hide = c.metrics.showIndexes(config.GroupResource, config.NewFunc().GetObjectKind().GroupVersionKind().Version, g.indexes)
+	hideIndexes, closed := c.metrics.showIndexes(config.GroupResource, versionOf(config), g.indexes), c.gauge.opened(ended, g.cache.Wait)
+	g.hide = func() { hideIndexes(); closed() }
 	return g, nil
 }
 
+// versionOf is the version of the objects of a storage as clients see them, empty for a
+// storage of internal objects.
+func versionOf(config cacher.Config) string {
+	return config.NewFunc().GetObjectKind().GroupVersionKind().Version
+}
+
 func (c *caches) fresh(ctx context.Context, g *generation) error {
-	return g.waitFresh(ctx, &countingStore{store: c.raw, counts: c.counts, callerOf: callerOfCache})
+	return g.waitFresh(ctx, c.own())
+}
+
+// own is the etcd3 store for the caches' own sake.
+func (c *caches) own() storage.Interface {
+	return &countingStore{store: c.raw, counts: c.counts, callerOf: callerOfCache}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +42,8 @@ type generation struct {
 	indexes   *indexSet
 	cache     *cacher.Cacher
 	delegator *cacher.CacheDelegator
+	// etcd is the store below the cache.
+	etcd storage.Interface
 	// keys lists the keys in the cache, nil when upstream does not estimate sizes.
 	keys storage.KeysFunc
 	// calls are those under way. None is added once the generation was replaced.
@@ -54,6 +57,8 @@ type generation struct {
 	end   context.CancelFunc
 	// hide takes the indexes out of the metrics.
 	hide func()
+	// stats are those that the cache was asked for last, nil before.
+	stats atomic.Pointer[knownStats]
 }
 
 // stop ends the watches and the upkeep of the cache. It may be called any number
@@ -74,7 +79,35 @@ func (g *generation) stop() {
 	})
 }
 
-// getList answers a list through an index where one fits.
+// listing is a list as it was asked for and as it is read.
+type listing struct {
+	key  string
+	opts storage.ListOptions
+	// readsIndex says that upstream looks at the indexes.
+	readsIndex bool
+	// hinted are the options that name the index, if used says that one of ours is.
+	hinted storage.ListOptions
+	used   bool
+}
+
+// newListing chooses the index for a list.
+func (g *generation) newListing(key string, opts storage.ListOptions) *listing {
+	l := &listing{key: key, opts: opts, hinted: opts, readsIndex: g.readsIndex(opts)}
+	if l.readsIndex {
+		l.hinted.Predicate, l.used = g.indexes.forList(opts.Predicate, g.namespaceOf(key))
+	}
+	return l
+}
+
+// read are the options that upstream answers.
+func (l *listing) read() storage.ListOptions {
+	if l.used {
+		return l.hinted
+	}
+	return l.opts
+}
+
+// readList answers a list through an index where one fits.
 //
 // Upstream's index path is the scan with fewer candidates, in the same order: it
 // filters them again, sorts them by key, and answers at the same resource
@@ -83,18 +116,14 @@ func (g *generation) stop() {
 // has a continue token if any candidate is left, and with an index a candidate
 // that does not match is not among them. So where an index fills the limit to the
 // brim, the objects behind the last one decide.
-func (g *generation) getList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	hinted, used := opts, g.readsIndex(opts)
-	if used {
-		hinted.Predicate, used = g.indexes.forList(opts.Predicate, g.namespaceOf(key))
+func (g *generation) readList(ctx context.Context, l *listing, listObj runtime.Object) error {
+	if !l.used {
+		return g.delegator.GetList(ctx, l.key, l.opts, listObj)
 	}
-	if !used {
-		return g.delegator.GetList(ctx, key, opts, listObj)
-	}
-	if err := g.delegator.GetList(ctx, key, hinted, listObj); err != nil {
+	if err := g.delegator.GetList(ctx, l.key, l.hinted, listObj); err != nil {
 		return err
 	}
-	if limit := opts.Predicate.Limit; limit <= 0 || opts.ResourceVersion == "0" || int64(meta.LenList(listObj)) != limit {
+	if limit := l.opts.Predicate.Limit; limit <= 0 || l.opts.ResourceVersion == "0" || int64(meta.LenList(listObj)) != limit {
 		return nil
 	}
 	list, err := meta.ListAccessor(listObj)
@@ -104,14 +133,15 @@ func (g *generation) getList(ctx context.Context, key string, opts storage.ListO
 	if list.GetContinue() != "" {
 		return nil
 	}
-	if err := g.continueAtBrim(ctx, key, opts, listObj, list.GetResourceVersion()); err == nil {
+	if err := g.continueAtBrim(ctx, l.key, l.opts, listObj, list.GetResourceVersion()); err == nil {
 		return nil
 	}
 	// The state of that revision is not at hand any more: list anew, without an index.
 	if err := emptyList(listObj); err != nil {
 		return err
 	}
-	return g.delegator.GetList(ctx, key, opts, listObj)
+	l.used = false
+	return g.delegator.GetList(ctx, l.key, l.opts, listObj)
 }
 
 // continueAtBrim gives a list the continue token that it has without an index: if
@@ -203,10 +233,9 @@ func emptyList(listObj runtime.Object) error {
 	return nil
 }
 
-// watch starts a watch that is dispatched by the trigger where it fits. It ends with
-// the generation as if the client had stopped it, also while nobody reads it.
-func (g *generation) watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	opts.Predicate = g.indexes.forWatch(opts.Predicate)
+// startWatch starts a watch that ends with the generation as if the client had stopped
+// it, also while nobody reads it.
+func (g *generation) startWatch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	watched, err := g.delegator.Watch(ctx, key, opts)
 	if err != nil {
 		return nil, err

@@ -76,6 +76,8 @@ type mode string
 const (
 	cached   mode = "cached"
 	uncached mode = "uncached"
+	// lazily is cached with a cache that the first read starts. Suites use it as a reason in notOn.
+	lazily mode = "lazily"
 )
 
 // stackOptions are the differences between test stacks.
@@ -91,6 +93,8 @@ type stackOptions struct {
 	declared Indexes
 	// source is where they come from if they change.
 	source IndexSource
+	// lazy lets the first request that needs the cache start it.
+	lazy bool
 	// turns are shared with other stacks, if any.
 	turns *turns
 	// unsafeDeletion adds the layer that generic.NewRawStorage adds while the
@@ -152,13 +156,21 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 	if opts.source == nil {
 		opts.source = staticIndexes{opts.declared}
 	}
-	config := Config{WatchCache: m == cached, Metrics: s.metrics, Indexes: opts.source, turns: opts.turns}
+	config := Config{WatchCache: m == cached, Lazy: opts.lazy, Metrics: s.metrics, Indexes: opts.source, turns: opts.turns}
 	s.Interface, s.destroy, err = assemble(bottom, raw.Close, config, cacherConfig(s.codec, opts))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.destroy)
 	s.waitReady(t)
+	if opts.lazy {
+		r := rotationOf(s.Interface)
+		eventually(t, "birth of the storage to be known", func() bool {
+			r.lock.RLock()
+			defer r.lock.RUnlock()
+			return r.late.born > 0
+		})
+	}
 	return s
 }
 

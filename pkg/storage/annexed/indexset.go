@@ -4,6 +4,7 @@
 package annexed
 
 import (
+	"context"
 	"maps"
 	"math"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/client-go/tools/cache"
@@ -23,13 +25,17 @@ const (
 )
 
 // indexSet is a declaration in the form that one Cacher and its requests need.
-// It is not changed after newIndexSet, but for what its memo and sample remember.
+// It is not changed after apply, but for what its memo and sample remember.
 type indexSet struct {
 	fields  []string
 	labels  []string
 	trigger Trigger
 	memo    *attributeMemo
 	sample  *sample
+	// served are the names of all indexes of the Cacher and dispatch the field by which
+	// it knows its trigger: those of the registry are among them.
+	served   sets.Set[string]
+	dispatch string
 }
 
 // newIndexSet prepares the indexes of one storage, at most MaxIndexes, and
@@ -64,6 +70,7 @@ func (x *indexSet) empty() bool {
 // the registry has put there. The trigger replaces one of the registry's, as the
 // Cacher takes only one.
 func (x *indexSet) apply(config *cacher.Config) {
+	defer func() { x.remember(config) }()
 	if x.empty() {
 		return
 	}
@@ -85,6 +92,42 @@ func (x *indexSet) apply(config *cacher.Config) {
 	if name := x.triggerName(); name != "" {
 		config.IndexerFuncs = storage.IndexerFuncs{name: x.triggerValue}
 	}
+}
+
+func (x *indexSet) remember(config *cacher.Config) {
+	x.served = sets.New[string]()
+	if config.Indexers != nil {
+		x.served = sets.KeySet(*config.Indexers)
+	}
+	for name := range config.IndexerFuncs {
+		x.dispatch = name
+	}
+}
+
+// usedByList is the name of the index that upstream reads for the predicate, or "".
+// It takes the first that it has.
+func (x *indexSet) usedByList(ctx context.Context, predicate storage.SelectionPredicate) string {
+	for _, match := range predicate.MatcherIndex(ctx) {
+		if x.served.Has(match.IndexName) {
+			return match.IndexName
+		}
+	}
+	return ""
+}
+
+// usedByWatch is the name of the trigger by which upstream dispatches a watch, in the
+// form of the name of an index, or "".
+func (x *indexSet) usedByWatch(predicate storage.SelectionPredicate) string {
+	if x.dispatch == "" || !slices.Contains(predicate.IndexFields, x.dispatch) {
+		return ""
+	}
+	if _, ok := predicate.Field.RequiresExactMatch(x.dispatch); !ok {
+		return ""
+	}
+	if x.trigger.Label != "" {
+		return x.dispatch
+	}
+	return storage.FieldIndex(x.dispatch)
 }
 
 // names are those of the indexes, in the order of preference.
@@ -214,7 +257,16 @@ func (x *indexSet) forList(predicate storage.SelectionPredicate, namespace strin
 // candidate is an index that fits a list, and how many objects it offers.
 type candidate struct {
 	field, label string
+	value        string
 	offers       int
+}
+
+// name is that of the index.
+func (c candidate) name() string {
+	if c.field != "" {
+		return storage.FieldIndex(c.field)
+	}
+	return storage.LabelIndex(c.label)
 }
 
 func (x *indexSet) candidates(predicate storage.SelectionPredicate) []candidate {
@@ -222,14 +274,14 @@ func (x *indexSet) candidates(predicate storage.SelectionPredicate) []candidate 
 	if predicate.Field != nil {
 		for _, field := range x.fields {
 			if value, ok := predicate.Field.RequiresExactMatch(field); ok {
-				found = append(found, candidate{field: field, offers: x.sample.withValue(storage.FieldIndex(field), value)})
+				found = append(found, candidate{field: field, value: value, offers: x.sample.withValue(storage.FieldIndex(field), value)})
 			}
 		}
 	}
 	if predicate.Label != nil {
 		for _, key := range x.labels {
 			if value, ok := predicate.Label.RequiresExactMatch(key); ok {
-				found = append(found, candidate{label: key, offers: x.sample.withValue(storage.LabelIndex(key), value)})
+				found = append(found, candidate{label: key, value: value, offers: x.sample.withValue(storage.LabelIndex(key), value)})
 			}
 		}
 	}

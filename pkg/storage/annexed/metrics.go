@@ -110,6 +110,8 @@ func (c Counts) Sub(earlier Counts) Counts {
 //	annex_storage_etcd_listed_objects_total  counter  group, resource, caller             ALPHA
 //	annex_index_entries                      gauge    group, resource, version, index     ALPHA
 //	annex_index_bytes                        gauge    group, resource, version, index     ALPHA
+//	annex_watch_caches                       gauge    group, resource, version            ALPHA
+//	annex_watch_cache_fill_duration_seconds  gauge    group, resource, version            ALPHA
 //
 // How to read "who served this request":
 //
@@ -123,11 +125,16 @@ type Metrics struct {
 	lock      sync.Mutex
 	resources map[schema.GroupResource]*resourceCounts
 	indexes   map[*indexSet]schema.GroupVersionResource
+	caches    map[*cacheGauge]struct{}
 }
 
 // NewMetrics returns counters that stand at zero and are not registered.
 func NewMetrics() *Metrics {
-	return &Metrics{resources: map[schema.GroupResource]*resourceCounts{}, indexes: map[*indexSet]schema.GroupVersionResource{}}
+	return &Metrics{
+		resources: map[schema.GroupResource]*resourceCounts{},
+		indexes:   map[*indexSet]schema.GroupVersionResource{},
+		caches:    map[*cacheGauge]struct{}{},
+	}
 }
 
 // showIndexes makes the indexes of a cache visible until hide is called. Of two

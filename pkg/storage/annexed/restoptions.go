@@ -14,6 +14,10 @@ type Config struct {
 	// WatchCache puts the upstream watch cache between the decorator and etcd.
 	// Without it every request is answered by etcd.
 	WatchCache bool
+	// Lazy leaves a storage without its watch cache until the first request that needs
+	// it, which waits until it is filled. Upstream fills all caches, one for each served version of a
+	// custom resource, whether anyone reads that version or not.
+	Lazy bool
 	// Metrics receives the counts of requests to etcd. The caller owns and
 	// registers it; one Metrics may serve many getters. Nil means not counted.
 	Metrics *Metrics

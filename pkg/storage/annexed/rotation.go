@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -34,15 +35,28 @@ type rotation struct {
 	fresh func(context.Context, *generation) error
 	// attempt returns a context for building a cache. It ends with the storage.
 	attempt func() (context.Context, context.CancelFunc)
+	// onEnd calls a function in a goroutine of its own when the storage ends, unless the
+	// function that it returns was called before.
+	onEnd func(func()) func() bool
 	// turns are those of all storages that have memory in common.
 	turns  *turns
 	builds sync.WaitGroup
+	// lazy lets the first request that needs a cache start it and wait with patience.
+	lazy     bool
+	patience time.Duration
+	// fill opens the first cache. It is not part of the request that starts it.
+	fill func() error
+	// uncached answers what needs no cache while there is none.
+	uncached uncachedReads
 
-	lock     sync.RWMutex
-	current  *generation
-	declared Indexes // of current
-	wanted   Indexes
-	building bool
+	lock sync.RWMutex
+	// lazyStart is nil in a rotation that is not lazy, and as long as nothing needs a cache.
+	lazyStart *lazyStart
+	late      lateness
+	current   *generation
+	declared  Indexes // of current
+	wanted    Indexes
+	building  bool
 	// abandon ends the attempt to fill a cache that is not wanted any more.
 	abandon context.CancelFunc
 	// replaced are those that still have calls under way.
@@ -53,27 +67,34 @@ type rotation struct {
 // newRotation returns a rotation without a cache. fresh is called with a context
 // that ends with ctx, which is the life of the storage.
 func newRotation(ctx context.Context, turns *turns, open func(Indexes) (*generation, error), fresh func(context.Context, *generation) error) *rotation {
-	return &rotation{
-		open: open, fresh: fresh, turns: turns, replaced: map[*generation]struct{}{},
+	r := &rotation{
+		open: open, fresh: fresh, turns: turns, patience: firstFillPatience, replaced: map[*generation]struct{}{},
 		attempt: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+		onEnd:   func(call func()) func() bool { return context.AfterFunc(ctx, call) },
 	}
+	r.fill = r.fillFirst
+	return r
 }
 
-// start opens the first cache, with the indexes that were declared before. It
-// must return before anything else than declare is called.
-func (r *rotation) start() error {
+// openFirst opens the first cache, with the indexes that were declared before, and
+// puts it into service.
+func (r *rotation) openFirst() (*generation, error) {
 	r.lock.RLock()
 	declared := r.wanted
 	r.lock.RUnlock()
 	first, err := r.open(declared)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
+	if r.stopped {
+		go first.stop()
+		return nil, errClosed
+	}
 	r.current, r.declared = first, declared
 	r.buildLocked()
-	return nil
+	return first, nil
 }
 
 // declare makes the indexes those that are wanted. It does not wait for them.
@@ -203,7 +224,7 @@ func (r *rotation) stop() {
 	}
 }
 
-// enter returns the cache in service, nil before start. The caller calls calls.Done on it.
+// enter returns the cache in service, nil before the first is opened. The caller calls calls.Done on it.
 func (r *rotation) enter() *generation {
 	r.lock.RLock()
 	defer r.lock.RUnlock()
@@ -225,16 +246,16 @@ func (r *rotation) keys(ctx context.Context) ([]string, error) {
 
 // Versioner implements storage.Interface.
 func (r *rotation) Versioner() storage.Versioner {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.Versioner()
+	s, done := r.direct()
+	defer done()
+	return s.Versioner()
 }
 
 // Create implements storage.Interface.
 func (r *rotation) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.Create(ctx, key, obj, out, ttl)
+	s, done := r.direct()
+	defer done()
+	return s.Create(ctx, key, obj, out, ttl)
 }
 
 // Delete implements storage.Interface.
@@ -242,28 +263,46 @@ func (r *rotation) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions,
 ) error {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
+	s, done := r.direct()
+	defer done()
+	return s.Delete(ctx, key, out, preconditions, validateDeletion, cachedExistingObject, opts)
 }
 
-// Watch implements storage.Interface. The watch ends with the cache.
+// Watch implements storage.Interface. The watch ends with the cache, or with the storage.
 func (r *rotation) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	g := r.enter()
+	g, err := r.enterFilled(ctx)
+	if ctx.Err() != nil && g == nil {
+		return watch.NewEmptyWatch(), nil // upstream's way to answer a client that has gone
+	}
+	if err != nil {
+		return nil, err
+	}
 	defer g.calls.Done()
+	if r.missed(opts) {
+		return r.watchMissed(ctx, key, opts)
+	}
 	return g.watch(ctx, key, opts)
 }
 
 // Get implements storage.Interface.
 func (r *rotation) Get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
-	g := r.enter()
+	g, err := r.enterForGet(ctx, opts.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	if g == nil {
+		return r.uncached.get(ctx, key, opts, objPtr)
+	}
 	defer g.calls.Done()
-	return g.delegator.Get(ctx, key, opts, objPtr)
+	return g.get(ctx, key, opts, objPtr)
 }
 
 // GetList implements storage.Interface.
 func (r *rotation) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	g := r.enter()
+	g, err := r.enterFilled(ctx)
+	if err != nil {
+		return err
+	}
 	defer g.calls.Done()
 	return g.getList(ctx, key, opts, listObj)
 }
@@ -273,49 +312,53 @@ func (r *rotation) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object,
 ) error {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
+	s, done := r.direct()
+	defer done()
+	return s.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cachedExistingObject)
 }
 
 // Stats implements storage.Interface.
 func (r *rotation) Stats(ctx context.Context) (storage.Stats, error) {
 	g := r.enter()
+	if g == nil {
+		return r.uncached.store.Stats(ctx)
+	}
 	defer g.calls.Done()
-	return g.delegator.Stats(ctx)
+	return g.takeStats(ctx)
 }
 
-// ReadinessCheck implements storage.Interface.
+// ReadinessCheck implements storage.Interface. A storage whose cache nobody needs is ready
+// if etcd's store is.
 func (r *rotation) ReadinessCheck() error {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.ReadinessCheck()
+	s, done := r.direct()
+	defer done()
+	return s.ReadinessCheck()
 }
 
 // RequestWatchProgress implements storage.Interface.
 func (r *rotation) RequestWatchProgress(ctx context.Context) error {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.RequestWatchProgress(ctx)
+	s, done := r.direct()
+	defer done()
+	return s.RequestWatchProgress(ctx)
 }
 
 // GetCurrentResourceVersion implements storage.Interface.
 func (r *rotation) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.GetCurrentResourceVersion(ctx)
+	s, done := r.direct()
+	defer done()
+	return s.GetCurrentResourceVersion(ctx)
 }
 
 // EnableResourceSizeEstimation implements storage.Interface.
 func (r *rotation) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.EnableResourceSizeEstimation(keys)
+	s, done := r.direct()
+	defer done()
+	return s.EnableResourceSizeEstimation(keys)
 }
 
 // CompactRevision implements storage.Interface.
 func (r *rotation) CompactRevision() int64 {
-	g := r.enter()
-	defer g.calls.Done()
-	return g.delegator.CompactRevision()
+	s, done := r.direct()
+	defer done()
+	return s.CompactRevision()
 }

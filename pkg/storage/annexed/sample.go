@@ -5,8 +5,10 @@ package annexed
 
 import (
 	"hash/maphash"
+	"maps"
 	"math"
 	"reflect"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -125,6 +127,28 @@ func (s *sample) withValue(index, value string) int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return s.values[index][value] << s.shift
+}
+
+// exact reports whether the sample has seen all objects and remembers each.
+func (s *sample) exact() bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.shift == 0
+}
+
+// matching estimates the objects that match, which is told the name and the
+// namespace of each and its values by name of the index.
+func (s *sample) matching(match func(namespace, name string, values map[string]string) bool) int {
+	s.lock.Lock()
+	objects, shift := maps.Clone(s.objects), s.shift
+	s.lock.Unlock()
+	n := 0
+	for key, entry := range objects {
+		if match(entry.namespace, strings.TrimPrefix(key, entry.namespace+"/"), entry.values) {
+			n++
+		}
+	}
+	return n << shift
 }
 
 // Sizes of what an index consists of, a map of values to maps of keys to objects,

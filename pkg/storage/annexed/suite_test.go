@@ -45,7 +45,8 @@ func suites() map[string]suite {
 
 // TestUpstreamSuites runs upstream's storage suites over the outermost layer of
 // both stacks, each with an etcd of its own, and over the cached one with indexes
-// as well: by everything that the suites select by, dispatched by a field and by a label.
+// as well: by everything that the suites select by, dispatched by a field and by a label, and
+// with a cache that the first read starts.
 func TestUpstreamSuites(t *testing.T) {
 	indexes := Indexes{Fields: []string{nameField, "spec.nodeName", "status.phase"}, Labels: []string{"even", "foo"}}
 	byField, byLabel := indexes, indexes
@@ -53,14 +54,16 @@ func TestUpstreamSuites(t *testing.T) {
 	for variant, stack := range map[string]struct {
 		mode     mode
 		declared Indexes
+		lazy     bool
 	}{
 		string(cached):     {mode: cached},
 		string(uncached):   {mode: uncached},
 		"indexed by field": {mode: cached, declared: byField},
 		"indexed by label": {mode: cached, declared: byLabel},
+		"started lazily":   {mode: cached, declared: byField, lazy: true},
 	} {
 		for name, suite := range suites() {
-			if suite.notOn[stack.mode] != "" {
+			if suite.notOn[stack.mode] != "" || stack.lazy && suite.notOn[lazily] != "" {
 				continue
 			}
 			t.Run(variant+"/"+name, func(t *testing.T) {
@@ -71,7 +74,7 @@ func TestUpstreamSuites(t *testing.T) {
 				if suite.options != nil {
 					opts = suite.options(t)
 				}
-				opts.declared = stack.declared
+				opts.declared, opts.lazy = stack.declared, stack.lazy
 				suite.run(t.Context(), t, newStack(t, stack.mode, opts))
 			})
 		}

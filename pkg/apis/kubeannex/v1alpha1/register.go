@@ -35,6 +35,9 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&AnnexedGroup{},
 		&AnnexedGroupList{},
+		&ListProfile{},
+		&ListProfileList{},
+		&ListReview{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -66,6 +66,8 @@ type ReplicaResource struct {
 	DefinitionGeneration int64 `json:"definitionGeneration"`
 	// Established says that the definition is.
 	Established bool `json:"established"`
-	// Ready says that every served version answers from a filled cache.
+	// Ready says that the stored version, and every other whose cache is in use, answers from a filled
+	// cache, and that one object at least can be read in every served version. A version that nobody has
+	// read yet has no cache; its first reader waits until it is filled.
 	Ready bool `json:"ready"`
 }

@@ -83,6 +83,106 @@ func RegisterConversions(s *runtime.Scheme) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.AddGeneratedConversionFunc((*ListAdvice)(nil), (*kubeannex.ListAdvice)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListAdvice_To_kubeannex_ListAdvice(a.(*ListAdvice), b.(*kubeannex.ListAdvice), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListAdvice)(nil), (*ListAdvice)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListAdvice_To_v1alpha1_ListAdvice(a.(*kubeannex.ListAdvice), b.(*ListAdvice), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListCost)(nil), (*kubeannex.ListCost)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListCost_To_kubeannex_ListCost(a.(*ListCost), b.(*kubeannex.ListCost), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListCost)(nil), (*ListCost)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListCost_To_v1alpha1_ListCost(a.(*kubeannex.ListCost), b.(*ListCost), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListProfile)(nil), (*kubeannex.ListProfile)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListProfile_To_kubeannex_ListProfile(a.(*ListProfile), b.(*kubeannex.ListProfile), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListProfile)(nil), (*ListProfile)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListProfile_To_v1alpha1_ListProfile(a.(*kubeannex.ListProfile), b.(*ListProfile), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListProfileList)(nil), (*kubeannex.ListProfileList)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList(a.(*ListProfileList), b.(*kubeannex.ListProfileList), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListProfileList)(nil), (*ListProfileList)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListProfileList_To_v1alpha1_ListProfileList(a.(*kubeannex.ListProfileList), b.(*ListProfileList), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListProfileRow)(nil), (*kubeannex.ListProfileRow)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListProfileRow_To_kubeannex_ListProfileRow(a.(*ListProfileRow), b.(*kubeannex.ListProfileRow), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListProfileRow)(nil), (*ListProfileRow)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListProfileRow_To_v1alpha1_ListProfileRow(a.(*kubeannex.ListProfileRow), b.(*ListProfileRow), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListReview)(nil), (*kubeannex.ListReview)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListReview_To_kubeannex_ListReview(a.(*ListReview), b.(*kubeannex.ListReview), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListReview)(nil), (*ListReview)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListReview_To_v1alpha1_ListReview(a.(*kubeannex.ListReview), b.(*ListReview), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListReviewOptions)(nil), (*kubeannex.ListReviewOptions)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListReviewOptions_To_kubeannex_ListReviewOptions(a.(*ListReviewOptions), b.(*kubeannex.ListReviewOptions), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListReviewOptions)(nil), (*ListReviewOptions)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListReviewOptions_To_v1alpha1_ListReviewOptions(a.(*kubeannex.ListReviewOptions), b.(*ListReviewOptions), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListReviewSpec)(nil), (*kubeannex.ListReviewSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListReviewSpec_To_kubeannex_ListReviewSpec(a.(*ListReviewSpec), b.(*kubeannex.ListReviewSpec), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListReviewSpec)(nil), (*ListReviewSpec)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListReviewSpec_To_v1alpha1_ListReviewSpec(a.(*kubeannex.ListReviewSpec), b.(*ListReviewSpec), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListReviewStatus)(nil), (*kubeannex.ListReviewStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListReviewStatus_To_kubeannex_ListReviewStatus(a.(*ListReviewStatus), b.(*kubeannex.ListReviewStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListReviewStatus)(nil), (*ListReviewStatus)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListReviewStatus_To_v1alpha1_ListReviewStatus(a.(*kubeannex.ListReviewStatus), b.(*ListReviewStatus), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*ListedResource)(nil), (*kubeannex.ListedResource)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_v1alpha1_ListedResource_To_kubeannex_ListedResource(a.(*ListedResource), b.(*kubeannex.ListedResource), scope)
+	}); err != nil {
+		return err
+	}
+	if err := s.AddGeneratedConversionFunc((*kubeannex.ListedResource)(nil), (*ListedResource)(nil), func(a, b interface{}, scope conversion.Scope) error {
+		return Convert_kubeannex_ListedResource_To_v1alpha1_ListedResource(a.(*kubeannex.ListedResource), b.(*ListedResource), scope)
+	}); err != nil {
+		return err
+	}
 	if err := s.AddGeneratedConversionFunc((*WatchIndex)(nil), (*kubeannex.WatchIndex)(nil), func(a, b interface{}, scope conversion.Scope) error {
 		return Convert_v1alpha1_WatchIndex_To_kubeannex_WatchIndex(a.(*WatchIndex), b.(*kubeannex.WatchIndex), scope)
 	}); err != nil {
@@ -228,6 +328,232 @@ func autoConvert_kubeannex_AnnexedResourceStatus_To_v1alpha1_AnnexedResourceStat
 // Convert_kubeannex_AnnexedResourceStatus_To_v1alpha1_AnnexedResourceStatus is an autogenerated conversion function.
 func Convert_kubeannex_AnnexedResourceStatus_To_v1alpha1_AnnexedResourceStatus(in *kubeannex.AnnexedResourceStatus, out *AnnexedResourceStatus, s conversion.Scope) error {
 	return autoConvert_kubeannex_AnnexedResourceStatus_To_v1alpha1_AnnexedResourceStatus(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListAdvice_To_kubeannex_ListAdvice(in *ListAdvice, out *kubeannex.ListAdvice, s conversion.Scope) error {
+	*out = *(*kubeannex.ListAdvice)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListAdvice_To_kubeannex_ListAdvice is an autogenerated conversion function.
+func Convert_v1alpha1_ListAdvice_To_kubeannex_ListAdvice(in *ListAdvice, out *kubeannex.ListAdvice, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListAdvice_To_kubeannex_ListAdvice(in, out, s)
+}
+
+func autoConvert_kubeannex_ListAdvice_To_v1alpha1_ListAdvice(in *kubeannex.ListAdvice, out *ListAdvice, s conversion.Scope) error {
+	*out = *(*ListAdvice)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListAdvice_To_v1alpha1_ListAdvice is an autogenerated conversion function.
+func Convert_kubeannex_ListAdvice_To_v1alpha1_ListAdvice(in *kubeannex.ListAdvice, out *ListAdvice, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListAdvice_To_v1alpha1_ListAdvice(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListCost_To_kubeannex_ListCost(in *ListCost, out *kubeannex.ListCost, s conversion.Scope) error {
+	*out = *(*kubeannex.ListCost)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListCost_To_kubeannex_ListCost is an autogenerated conversion function.
+func Convert_v1alpha1_ListCost_To_kubeannex_ListCost(in *ListCost, out *kubeannex.ListCost, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListCost_To_kubeannex_ListCost(in, out, s)
+}
+
+func autoConvert_kubeannex_ListCost_To_v1alpha1_ListCost(in *kubeannex.ListCost, out *ListCost, s conversion.Scope) error {
+	*out = *(*ListCost)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListCost_To_v1alpha1_ListCost is an autogenerated conversion function.
+func Convert_kubeannex_ListCost_To_v1alpha1_ListCost(in *kubeannex.ListCost, out *ListCost, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListCost_To_v1alpha1_ListCost(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListProfile_To_kubeannex_ListProfile(in *ListProfile, out *kubeannex.ListProfile, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_v1alpha1_ListProfileRow_To_kubeannex_ListProfileRow(&in.Profile, &out.Profile, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_v1alpha1_ListProfile_To_kubeannex_ListProfile is an autogenerated conversion function.
+func Convert_v1alpha1_ListProfile_To_kubeannex_ListProfile(in *ListProfile, out *kubeannex.ListProfile, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListProfile_To_kubeannex_ListProfile(in, out, s)
+}
+
+func autoConvert_kubeannex_ListProfile_To_v1alpha1_ListProfile(in *kubeannex.ListProfile, out *ListProfile, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_kubeannex_ListProfileRow_To_v1alpha1_ListProfileRow(&in.Profile, &out.Profile, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_kubeannex_ListProfile_To_v1alpha1_ListProfile is an autogenerated conversion function.
+func Convert_kubeannex_ListProfile_To_v1alpha1_ListProfile(in *kubeannex.ListProfile, out *ListProfile, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListProfile_To_v1alpha1_ListProfile(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList(in *ListProfileList, out *kubeannex.ListProfileList, s conversion.Scope) error {
+	out.ListMeta = in.ListMeta
+	out.Replica = in.Replica
+	out.Since = in.Since
+	out.Dropped = in.Dropped
+	out.Items = *(*[]kubeannex.ListProfile)(unsafe.Pointer(&in.Items))
+	return nil
+}
+
+// Convert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList is an autogenerated conversion function.
+func Convert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList(in *ListProfileList, out *kubeannex.ListProfileList, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList(in, out, s)
+}
+
+func autoConvert_kubeannex_ListProfileList_To_v1alpha1_ListProfileList(in *kubeannex.ListProfileList, out *ListProfileList, s conversion.Scope) error {
+	out.ListMeta = in.ListMeta
+	out.Replica = in.Replica
+	out.Since = in.Since
+	out.Dropped = in.Dropped
+	out.Items = *(*[]ListProfile)(unsafe.Pointer(&in.Items))
+	return nil
+}
+
+// Convert_kubeannex_ListProfileList_To_v1alpha1_ListProfileList is an autogenerated conversion function.
+func Convert_kubeannex_ListProfileList_To_v1alpha1_ListProfileList(in *kubeannex.ListProfileList, out *ListProfileList, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListProfileList_To_v1alpha1_ListProfileList(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListProfileRow_To_kubeannex_ListProfileRow(in *ListProfileRow, out *kubeannex.ListProfileRow, s conversion.Scope) error {
+	*out = *(*kubeannex.ListProfileRow)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListProfileRow_To_kubeannex_ListProfileRow is an autogenerated conversion function.
+func Convert_v1alpha1_ListProfileRow_To_kubeannex_ListProfileRow(in *ListProfileRow, out *kubeannex.ListProfileRow, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListProfileRow_To_kubeannex_ListProfileRow(in, out, s)
+}
+
+func autoConvert_kubeannex_ListProfileRow_To_v1alpha1_ListProfileRow(in *kubeannex.ListProfileRow, out *ListProfileRow, s conversion.Scope) error {
+	*out = *(*ListProfileRow)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListProfileRow_To_v1alpha1_ListProfileRow is an autogenerated conversion function.
+func Convert_kubeannex_ListProfileRow_To_v1alpha1_ListProfileRow(in *kubeannex.ListProfileRow, out *ListProfileRow, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListProfileRow_To_v1alpha1_ListProfileRow(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListReview_To_kubeannex_ListReview(in *ListReview, out *kubeannex.ListReview, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_v1alpha1_ListReviewSpec_To_kubeannex_ListReviewSpec(&in.Spec, &out.Spec, s); err != nil {
+		return err
+	}
+	if err := Convert_v1alpha1_ListReviewStatus_To_kubeannex_ListReviewStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_v1alpha1_ListReview_To_kubeannex_ListReview is an autogenerated conversion function.
+func Convert_v1alpha1_ListReview_To_kubeannex_ListReview(in *ListReview, out *kubeannex.ListReview, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListReview_To_kubeannex_ListReview(in, out, s)
+}
+
+func autoConvert_kubeannex_ListReview_To_v1alpha1_ListReview(in *kubeannex.ListReview, out *ListReview, s conversion.Scope) error {
+	out.ObjectMeta = in.ObjectMeta
+	if err := Convert_kubeannex_ListReviewSpec_To_v1alpha1_ListReviewSpec(&in.Spec, &out.Spec, s); err != nil {
+		return err
+	}
+	if err := Convert_kubeannex_ListReviewStatus_To_v1alpha1_ListReviewStatus(&in.Status, &out.Status, s); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Convert_kubeannex_ListReview_To_v1alpha1_ListReview is an autogenerated conversion function.
+func Convert_kubeannex_ListReview_To_v1alpha1_ListReview(in *kubeannex.ListReview, out *ListReview, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListReview_To_v1alpha1_ListReview(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListReviewOptions_To_kubeannex_ListReviewOptions(in *ListReviewOptions, out *kubeannex.ListReviewOptions, s conversion.Scope) error {
+	*out = *(*kubeannex.ListReviewOptions)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListReviewOptions_To_kubeannex_ListReviewOptions is an autogenerated conversion function.
+func Convert_v1alpha1_ListReviewOptions_To_kubeannex_ListReviewOptions(in *ListReviewOptions, out *kubeannex.ListReviewOptions, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListReviewOptions_To_kubeannex_ListReviewOptions(in, out, s)
+}
+
+func autoConvert_kubeannex_ListReviewOptions_To_v1alpha1_ListReviewOptions(in *kubeannex.ListReviewOptions, out *ListReviewOptions, s conversion.Scope) error {
+	*out = *(*ListReviewOptions)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListReviewOptions_To_v1alpha1_ListReviewOptions is an autogenerated conversion function.
+func Convert_kubeannex_ListReviewOptions_To_v1alpha1_ListReviewOptions(in *kubeannex.ListReviewOptions, out *ListReviewOptions, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListReviewOptions_To_v1alpha1_ListReviewOptions(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListReviewSpec_To_kubeannex_ListReviewSpec(in *ListReviewSpec, out *kubeannex.ListReviewSpec, s conversion.Scope) error {
+	*out = *(*kubeannex.ListReviewSpec)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListReviewSpec_To_kubeannex_ListReviewSpec is an autogenerated conversion function.
+func Convert_v1alpha1_ListReviewSpec_To_kubeannex_ListReviewSpec(in *ListReviewSpec, out *kubeannex.ListReviewSpec, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListReviewSpec_To_kubeannex_ListReviewSpec(in, out, s)
+}
+
+func autoConvert_kubeannex_ListReviewSpec_To_v1alpha1_ListReviewSpec(in *kubeannex.ListReviewSpec, out *ListReviewSpec, s conversion.Scope) error {
+	*out = *(*ListReviewSpec)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListReviewSpec_To_v1alpha1_ListReviewSpec is an autogenerated conversion function.
+func Convert_kubeannex_ListReviewSpec_To_v1alpha1_ListReviewSpec(in *kubeannex.ListReviewSpec, out *ListReviewSpec, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListReviewSpec_To_v1alpha1_ListReviewSpec(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListReviewStatus_To_kubeannex_ListReviewStatus(in *ListReviewStatus, out *kubeannex.ListReviewStatus, s conversion.Scope) error {
+	*out = *(*kubeannex.ListReviewStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListReviewStatus_To_kubeannex_ListReviewStatus is an autogenerated conversion function.
+func Convert_v1alpha1_ListReviewStatus_To_kubeannex_ListReviewStatus(in *ListReviewStatus, out *kubeannex.ListReviewStatus, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListReviewStatus_To_kubeannex_ListReviewStatus(in, out, s)
+}
+
+func autoConvert_kubeannex_ListReviewStatus_To_v1alpha1_ListReviewStatus(in *kubeannex.ListReviewStatus, out *ListReviewStatus, s conversion.Scope) error {
+	*out = *(*ListReviewStatus)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListReviewStatus_To_v1alpha1_ListReviewStatus is an autogenerated conversion function.
+func Convert_kubeannex_ListReviewStatus_To_v1alpha1_ListReviewStatus(in *kubeannex.ListReviewStatus, out *ListReviewStatus, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListReviewStatus_To_v1alpha1_ListReviewStatus(in, out, s)
+}
+
+func autoConvert_v1alpha1_ListedResource_To_kubeannex_ListedResource(in *ListedResource, out *kubeannex.ListedResource, s conversion.Scope) error {
+	*out = *(*kubeannex.ListedResource)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_v1alpha1_ListedResource_To_kubeannex_ListedResource is an autogenerated conversion function.
+func Convert_v1alpha1_ListedResource_To_kubeannex_ListedResource(in *ListedResource, out *kubeannex.ListedResource, s conversion.Scope) error {
+	return autoConvert_v1alpha1_ListedResource_To_kubeannex_ListedResource(in, out, s)
+}
+
+func autoConvert_kubeannex_ListedResource_To_v1alpha1_ListedResource(in *kubeannex.ListedResource, out *ListedResource, s conversion.Scope) error {
+	*out = *(*ListedResource)(unsafe.Pointer(in))
+	return nil
+}
+
+// Convert_kubeannex_ListedResource_To_v1alpha1_ListedResource is an autogenerated conversion function.
+func Convert_kubeannex_ListedResource_To_v1alpha1_ListedResource(in *kubeannex.ListedResource, out *ListedResource, s conversion.Scope) error {
+	return autoConvert_kubeannex_ListedResource_To_v1alpha1_ListedResource(in, out, s)
 }
 
 func autoConvert_v1alpha1_WatchIndex_To_kubeannex_WatchIndex(in *WatchIndex, out *kubeannex.WatchIndex, s conversion.Scope) error {

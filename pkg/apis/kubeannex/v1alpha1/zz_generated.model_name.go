@@ -44,6 +44,56 @@ func (in ImportResult) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListAdvice) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListAdvice"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListCost) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListCost"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListProfile) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListProfile"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListProfileList) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListProfileList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListProfileRow) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListProfileRow"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListReview) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListReview"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListReviewOptions) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListReviewOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListReviewSpec) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListReviewSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListReviewStatus) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListReviewStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListedResource) OpenAPIModelName() string {
+	return "io.kubeannex.v1alpha1.ListedResource"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ReplicaResource) OpenAPIModelName() string {
 	return "io.kubeannex.v1alpha1.ReplicaResource"
 }

@@ -8,3 +8,7 @@ package v1alpha1
 // AnnexedGroupListerExpansion allows custom methods to be added to
 // AnnexedGroupLister.
 type AnnexedGroupListerExpansion interface{}
+
+// ListProfileListerExpansion allows custom methods to be added to
+// ListProfileLister.
+type ListProfileListerExpansion interface{}

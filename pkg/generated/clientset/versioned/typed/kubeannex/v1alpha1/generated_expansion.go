@@ -6,3 +6,7 @@
 package v1alpha1
 
 type AnnexedGroupExpansion interface{}
+
+type ListProfileExpansion interface{}
+
+type ListReviewExpansion interface{}

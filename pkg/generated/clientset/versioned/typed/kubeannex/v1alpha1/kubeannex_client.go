@@ -16,6 +16,8 @@ import (
 type KubeannexV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	AnnexedGroupsGetter
+	ListProfilesGetter
+	ListReviewsGetter
 }
 
 // KubeannexV1alpha1Client is used to interact with features provided by the kubeannex.io group.
@@ -25,6 +27,14 @@ type KubeannexV1alpha1Client struct {
 
 func (c *KubeannexV1alpha1Client) AnnexedGroups() AnnexedGroupInterface {
 	return newAnnexedGroups(c)
+}
+
+func (c *KubeannexV1alpha1Client) ListProfiles() ListProfileInterface {
+	return newListProfiles(c)
+}
+
+func (c *KubeannexV1alpha1Client) ListReviews() ListReviewInterface {
+	return newListReviews(c)
 }
 
 // NewForConfig creates a new KubeannexV1alpha1Client for the given config.

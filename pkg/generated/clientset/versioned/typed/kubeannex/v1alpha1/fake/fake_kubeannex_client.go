@@ -19,6 +19,14 @@ func (c *FakeKubeannexV1alpha1) AnnexedGroups() v1alpha1.AnnexedGroupInterface {
 	return newFakeAnnexedGroups(c)
 }
 
+func (c *FakeKubeannexV1alpha1) ListProfiles() v1alpha1.ListProfileInterface {
+	return newFakeListProfiles(c)
+}
+
+func (c *FakeKubeannexV1alpha1) ListReviews() v1alpha1.ListReviewInterface {
+	return newFakeListReviews(c)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeKubeannexV1alpha1) RESTClient() rest.Interface {

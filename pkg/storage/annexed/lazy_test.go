@@ -1,0 +1,334 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+func everyPod() storage.ListOptions {
+	return storage.ListOptions{Predicate: storage.Everything, Recursive: true}
+}
+
+// fills is how often the caches of a stack have begun to read everything, by a list or by a
+// watch that sends it.
+func (s *stack) fills() uint64 {
+	counts := s.metrics.Counts(podResource())
+	return counts[Request{CallerCache, OperationList}] + counts[Request{CallerCache, OperationWatch}]
+}
+
+// caches is the number of caches of a stack according to its metrics.
+func (s *stack) caches() int {
+	return s.metrics.Caches()[podResource().WithVersion("")].Caches
+}
+
+// TestWhatStartsACache makes one call of every kind.
+func TestWhatStartsACache(t *testing.T) {
+	list := func(opts storage.ListOptions) func(context.Context, storage.Interface) error {
+		opts.Recursive = true
+		return func(ctx context.Context, s storage.Interface) error {
+			return s.GetList(ctx, podPrefix, opts, newPodList())
+		}
+	}
+	get := func(opts storage.GetOptions) func(context.Context, storage.Interface) error {
+		return func(ctx context.Context, s storage.Interface) error {
+			return s.Get(ctx, podPrefix+"default/web", opts, newPod())
+		}
+	}
+	selective := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("spec.nodeName", "a"), GetAttrs: podAttributes}
+	for name, tc := range map[string]struct {
+		call func(context.Context, storage.Interface) error
+		want int
+	}{
+		"get of the latest state": {call: get(storage.GetOptions{})},
+		"update": {call: func(ctx context.Context, s storage.Interface) error {
+			return s.GuaranteedUpdate(ctx, podPrefix+"default/web", newPod(), false, nil, func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+				pod := input.(*example.Pod)
+				pod.Labels = map[string]string{"updated": "true"}
+				return pod, nil, nil
+			}, nil)
+		}},
+		"delete": {call: func(ctx context.Context, s storage.Interface) error {
+			return s.Delete(ctx, podPrefix+"default/web", newPod(), nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+		}},
+		"statistics": {call: func(ctx context.Context, s storage.Interface) error {
+			stats, err := s.Stats(ctx)
+			if err == nil && stats.ObjectCount != 1 {
+				return errors.New("got " + strconv.FormatInt(stats.ObjectCount, 10) + " objects, want 1")
+			}
+			return err
+		}},
+		"current revision": {call: func(ctx context.Context, s storage.Interface) error {
+			_, err := s.GetCurrentResourceVersion(ctx)
+			return err
+		}},
+		"progress":                             {call: func(ctx context.Context, s storage.Interface) error { return s.RequestWatchProgress(ctx) }},
+		"readiness":                            {call: func(_ context.Context, s storage.Interface) error { return s.ReadinessCheck() }},
+		"compaction":                           {call: func(_ context.Context, s storage.Interface) error { _ = s.CompactRevision(); return nil }},
+		"get at any revision":                  {call: get(storage.GetOptions{ResourceVersion: "0"}), want: 1},
+		"list":                                 {call: list(everyPod()), want: 1},
+		"list at any revision with a selector": {call: list(storage.ListOptions{ResourceVersion: "0", Predicate: selective}), want: 1},
+		"watch": {call: func(ctx context.Context, s storage.Interface) error {
+			watched, err := s.Watch(ctx, podPrefix, everyPod())
+			if err == nil {
+				watched.Stop()
+			}
+			return err
+		}, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, cached, stackOptions{lazy: true})
+			createPod(t.Context(), t, s, "web")
+			if err := tc.call(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.caches(); got != tc.want {
+				t.Errorf("got %d caches, want %d", got, tc.want)
+			}
+			if got := s.fills(); (got > 0) != (tc.want > 0) {
+				t.Errorf("caches have read %d times, want %d caches that have", got, tc.want)
+			}
+			eventually(t, "duration of the fill to be known", func() bool {
+				return (s.metrics.Caches()[podResource().WithVersion("")].Fill > 0) == (tc.want > 0)
+			})
+		})
+	}
+}
+
+// TestFirstListKnowsEverything asks a cache that is not there for what was written before,
+// while others write on.
+func TestFirstListKnowsEverything(t *testing.T) {
+	onNode := storage.SelectionPredicate{Label: labels.Everything(), Field: fields.OneTermEqualSelector("metadata.name", "web"), GetAttrs: podAttributes}
+	for name, opts := range map[string]func(revision string) storage.ListOptions{
+		"any revision": func(string) storage.ListOptions { return storage.ListOptions{ResourceVersion: "0", Predicate: onNode} },
+		"latest state": func(string) storage.ListOptions { return storage.ListOptions{Predicate: onNode} },
+		"not older than": func(revision string) storage.ListOptions {
+			return storage.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Predicate: onNode}
+		},
+		"exactly at": func(revision string) storage.ListOptions {
+			return storage.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Predicate: onNode}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, cached, stackOptions{lazy: true, declared: Indexes{Fields: []string{"metadata.name"}}})
+			ctx, cancel := context.WithCancel(t.Context())
+			var writing sync.WaitGroup
+			defer writing.Wait()
+			defer cancel()
+			for writer := range 2 {
+				writing.Go(func() {
+					for i := 0; ctx.Err() == nil; i++ {
+						createPod(t.Context(), t, s, "w"+strconv.Itoa(writer)+"-"+strconv.Itoa(i))
+					}
+				})
+			}
+			web := createPod(t.Context(), t, s, "web")
+			list, opts := &example.PodList{}, opts(web.ResourceVersion)
+			opts.Recursive = true
+			if err := s.GetList(t.Context(), podPrefix, opts, list); err != nil {
+				t.Fatal(err)
+			}
+			if len(list.Items) != 1 || list.Items[0].ResourceVersion != web.ResourceVersion {
+				t.Errorf("got %v, want the pod of revision %s", list.Items, web.ResourceVersion)
+			}
+		})
+	}
+}
+
+// TestRequestsShareTheFirstCache lets many ask while etcd cannot be read. One gives up.
+func TestRequestsShareTheFirstCache(t *testing.T) {
+	s := newStack(t, cached, stackOptions{lazy: true})
+	createPod(t.Context(), t, s, "web")
+	s.transformer.setFailing(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { first <- s.GetList(ctx, podPrefix, everyPod(), newPodList()) }()
+	eventually(t, "a cache to read", func() bool { return s.fills() > 0 })
+	results := make(chan error, 40)
+	for i := range cap(results) {
+		go func() {
+			opts := everyPod()
+			if i%2 == 0 {
+				opts.ResourceVersion = "0"
+			}
+			list := &example.PodList{}
+			err := s.GetList(t.Context(), podPrefix, opts, list)
+			if err == nil && len(list.Items) != 1 {
+				err = errors.New("got " + strconv.Itoa(len(list.Items)) + " pods, want 1")
+			}
+			results <- err
+		}()
+	}
+	cancel()
+	if err := <-first; !apierrors.IsTimeout(err) {
+		t.Errorf("list of a client that has gone ended with %v, want a timeout", err)
+	}
+	select {
+	case err := <-results:
+		t.Fatalf("a list ended before there was anything to list: %v", err)
+	default:
+	}
+	s.transformer.setFailing(false)
+	for range cap(results) {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := s.caches(); got != 1 {
+		t.Errorf("got %d caches, want 1", got)
+	}
+}
+
+// TestPatienceEnds has a cache that cannot be filled. Upstream decides then.
+func TestPatienceEnds(t *testing.T) {
+	s := newStack(t, cached, stackOptions{lazy: true})
+	rotationOf(s.Interface).patience = 50 * time.Millisecond
+	createPod(t.Context(), t, s, "web")
+	s.transformer.setFailing(true)
+	if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got %v, want 429", err)
+	}
+	if _, err := s.Watch(t.Context(), podPrefix, everyPod()); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("watch: got %v, want 429", err)
+	}
+	s.transformer.setFailing(false)
+	eventually(t, "list to be answered", func() bool { return s.GetList(t.Context(), podPrefix, everyPod(), newPodList()) == nil })
+}
+
+// TestDestroyWhileStarting destroys a storage at the very start of its first cache, and while
+// that cannot be filled.
+func TestDestroyWhileStarting(t *testing.T) {
+	for name, failing := range map[string]bool{"at once": false, "while it cannot be filled": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, cached, stackOptions{lazy: true})
+			createPod(t.Context(), t, s, "web")
+			s.transformer.setFailing(failing)
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = s.GetList(t.Context(), podPrefix, everyPod(), newPodList())
+			}()
+			eventually(t, "a cache to be started", func() bool {
+				r := rotationOf(s.Interface)
+				r.lock.RLock()
+				defer r.lock.RUnlock()
+				return r.lazyStart != nil && (!failing || r.current != nil)
+			})
+			s.destroy()
+			select {
+			case <-ended:
+			case <-time.After(restPeriod):
+				t.Fatal("a list waits for a storage that is destroyed")
+			}
+			if got := s.caches(); got != 0 {
+				t.Errorf("got %d caches after the end", got)
+			}
+			if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); err == nil {
+				t.Error("a storage that is destroyed answers a list")
+			}
+		})
+	}
+}
+
+// TestUnusedStorageLeavesNothingBehind destroys a storage whose cache was never started, and
+// one whose cache was.
+func TestUnusedStorageLeavesNothingBehind(t *testing.T) {
+	for name, used := range map[string]bool{"never used": false, "used": true} {
+		t.Run(name, func(t *testing.T) {
+			endpoints, running := warmEtcd(t)
+			source := &changingIndexes{}
+			s, destroy, err := decorate(Config{WatchCache: true, Lazy: true, Indexes: source}, backend(t, endpoints))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer destroy()
+			declared := Indexes{Labels: []string{"app"}}
+			source.change(declared)
+			if used {
+				if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); err != nil {
+					t.Fatal(err)
+				}
+				if !inService(s, declared) {
+					t.Error("the first cache has not the indexes that were declared last")
+				}
+			}
+			destroy()
+			if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); err == nil {
+				t.Error("a storage that is destroyed answers a list")
+			}
+			awaitWakeUps(t)
+			goleak.VerifyNone(t, running)
+		})
+	}
+}
+
+// TestWatchFromBeforeTheFirstCache watches from a revision that the storage gave before it
+// had a cache, as a client does that creates an object and follows it.
+func TestWatchFromBeforeTheFirstCache(t *testing.T) {
+	s := newStack(t, cached, stackOptions{lazy: true})
+	web := createPod(t.Context(), t, s, "web")
+	createPod(t.Context(), t, s, "db")
+	if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); err != nil {
+		t.Fatal(err)
+	}
+	opts := everyPod()
+	opts.ResourceVersion = web.ResourceVersion
+	watched, err := s.Watch(t.Context(), podPrefix, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	createPod(t.Context(), t, s, "cache")
+	var got []string
+	for range 2 {
+		event := <-watched.ResultChan()
+		if event.Type != watch.Added {
+			t.Fatalf("got %v", event)
+		}
+		got = append(got, event.Object.(*example.Pod).Name)
+	}
+	if diff := cmp.Diff([]string{"db", "cache"}, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	s.destroy()
+	if event, ok := <-watched.ResultChan(); ok {
+		t.Errorf("got %v, want the watch to end with the storage", event)
+	}
+}
+
+func TestLateness(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late     lateness
+		revision uint64
+		want     bool
+	}{
+		"not known when it was opened":   {late: lateness{filled: 9}, revision: 5},
+		"from before it was opened":      {late: lateness{born: 3, filled: 9}, revision: 2},
+		"from when it was opened":        {late: lateness{born: 3, filled: 9}, revision: 3, want: true},
+		"from before the cache":          {late: lateness{born: 3, filled: 9}, revision: 8, want: true},
+		"from when the cache was filled": {late: lateness{born: 3, filled: 9}, revision: 9},
+		"any":                            {late: lateness{born: 3, filled: 9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.late.missed(tc.revision); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,91 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package annexed
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/klog/v2"
+)
+
+// lateness is what a cache missed because it was started later than its storage. Upstream's
+// cache would have those events, so a client that creates an object and watches from
+// there is not sent away: etcd answers its watch. Older watches than that are refused as after any
+// start of a server (410), for there may be a great many, and etcd has each of them read for itself.
+type lateness struct {
+	// born is the revision at which the storage was opened, 0 while it is not known.
+	born uint64
+	// filled is the one at which its first cache was filled, 0 before.
+	filled uint64
+}
+
+// missed reports whether the cache has not seen all events that a watch begins with.
+func (l lateness) missed(revision uint64) bool {
+	return l.born > 0 && l.born <= revision && revision < l.filled
+}
+
+// learnBirth asks for the current revision, unless it cannot be had at once.
+func (r *rotation) learnBirth(store storage.Interface) {
+	r.builds.Go(func() {
+		ctx, cancel := r.attempt()
+		defer cancel()
+		born, err := store.GetCurrentResourceVersion(ctx)
+		if err != nil {
+			klog.V(2).InfoS("The revision at which a storage was opened is not known, early watches will be refused once", "err", err)
+			return
+		}
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		r.late.born = born
+	})
+}
+
+// learnFill asks a cache that is filled how far it is.
+func (r *rotation) learnFill(ctx context.Context, first *generation) {
+	list := first.newList()
+	// One object that is not there: a list of many at resourceVersion 0 ignores its limit.
+	err := first.cache.GetList(ctx, first.prefix+"none", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything}, list)
+	if err != nil {
+		return // it is stopped
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return
+	}
+	filled, err := first.delegator.Versioner().ParseResourceVersion(accessor.GetResourceVersion())
+	if err != nil {
+		return
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.late.filled = filled
+}
+
+// missed reports whether etcd has to answer a watch, as the cache was started too late for it.
+func (r *rotation) missed(opts storage.ListOptions) bool {
+	if !r.lazy || opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+		return false
+	}
+	revision, err := r.Versioner().ParseResourceVersion(opts.ResourceVersion)
+	if err != nil {
+		return false
+	}
+	r.lock.RLock()
+	defer r.lock.RUnlock()
+	return r.late.missed(revision)
+}
+
+// watchMissed lets etcd answer a watch. It ends with the storage, as one of a cache does.
+func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	reads := r.uncached
+	reads.rule = RuleWatch
+	watched, err := reads.watch(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &endingWatch{Interface: watched, forget: r.onEnd(watched.Stop)}, nil
+}
