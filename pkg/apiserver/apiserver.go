@@ -19,6 +19,8 @@ import (
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/apiserver/importing"
 	annexedgroupstorage "github.com/kubeannex/annex/pkg/registry/kubeannex/annexedgroup/storage"
+	"github.com/kubeannex/annex/pkg/registry/kubeannex/listprofile"
+	"github.com/kubeannex/annex/pkg/registry/kubeannex/listreview"
 )
 
 // Server is an annex API server: the kubeannex.io group in front and the
@@ -43,6 +45,7 @@ func (c CompletedConfig) New() (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building the server for custom resources: %w", err)
 	}
+	c.served.definitions = customResources.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
 	front, err := c.genericConfig.New("annex-apiserver", customResources.GenericAPIServer)
 	if err != nil {
 		return nil, fmt.Errorf("building the server for %s: %w", kubeannex.GroupName, err)
@@ -69,7 +72,7 @@ func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServ
 	if err != nil {
 		return err
 	}
-	probe, err := newCacheProbe(server.LoopbackClientConfig)
+	probe, err := newCacheProbe(server.LoopbackClientConfig, c.extraConfig.StorageMetrics)
 	if err != nil {
 		return err
 	}
@@ -79,7 +82,11 @@ func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServ
 		definitions: customResources.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister(),
 		stores:      stores,
 		gate:        c.gate,
-		probe:       probe,
+		probe:       probe.probe,
+	}
+	explainer, err := c.newExplainer(server, data.definitions)
+	if err != nil {
+		return err
 	}
 	subresources := annexedgroupstorage.NewSubresources(storage.AnnexedGroup, data, c.extraConfig.ControllerUser)
 	group := genericapiserver.NewDefaultAPIGroupInfo(kubeannex.GroupName, Scheme, metav1.ParameterCodec, Codecs)
@@ -89,6 +96,8 @@ func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServ
 		"annexedgroups/import":  subresources.Import,
 		"annexedgroups/digest":  subresources.Digest,
 		"annexedgroups/replica": subresources.Replica,
+		"listreviews":           listreview.NewREST(explainer),
+		"listprofiles":          listprofile.NewREST(c.extraConfig.Reads, c.extraConfig.ReplicaName),
 	}
 	return server.InstallAPIGroup(&group)
 }

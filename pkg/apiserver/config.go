@@ -8,7 +8,9 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
 
+	"github.com/kubeannex/annex/pkg/reads"
 	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
@@ -29,6 +31,10 @@ type ExtraConfig struct {
 	ServingMetrics *serving.Metrics
 	// StorageMetrics counts the requests that reach etcd. Who wants to see them registers it.
 	StorageMetrics *annexed.Metrics
+	// Reads keeps account of who reads what. Who wants to see its metrics registers them.
+	Reads *reads.Tracker
+	// ReplicaName is what this process is known by among several, the name of its host.
+	ReplicaName string
 	// ServiceResolver finds the address of a conversion webhook that is named by a Service.
 	ServiceResolver webhook.ServiceResolver
 	// AuthResolverWrapper adds credentials to conversion webhook clients.
@@ -61,6 +67,7 @@ func NewConfig() *Config {
 			Gated:          true,
 			StorageMetrics: annexed.NewMetrics(),
 			ServingMetrics: serving.NewMetrics(),
+			Reads:          reads.NewTracker(reads.DefaultRows),
 			ReplicaCount:   1,
 		},
 	}
@@ -73,6 +80,9 @@ type completedConfig struct {
 	// gate is nil in a server without one.
 	gate    *serving.Gate
 	indexes *declaredIndexes
+	served  *servedResources
+	// host reaches the cluster. It is nil in a server that runs alone.
+	host *rest.Config
 }
 
 // CompletedConfig can only be had from Config.Complete.
@@ -96,12 +106,15 @@ func (c *Config) Complete() CompletedConfig {
 	if c.ExtraConfig.Gated {
 		gate = c.installGate()
 	}
+	served := c.installReads()
 	return CompletedConfig{&completedConfig{
 		genericConfig:  c.GenericConfig.Complete(),
 		customResource: customResource,
 		extraConfig:    &c.ExtraConfig,
 		gate:           gate,
 		indexes:        indexes,
+		served:         served,
+		host:           c.GenericConfig.ClientConfig,
 	}}
 }
 
@@ -113,6 +126,8 @@ func (c *Config) annexed(getter generic.RESTOptionsGetter, indexes annexed.Index
 		WatchCache: c.ExtraConfig.WatchCache,
 		Metrics:    c.ExtraConfig.StorageMetrics,
 		Indexes:    indexes,
+		// Only custom resources have indexes, and versions that nobody may use.
+		Lazy: indexes != nil,
 	})
 }
 

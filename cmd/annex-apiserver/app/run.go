@@ -44,6 +44,9 @@ func Run(ctx context.Context, opts options.CompletedOptions) (err error) {
 	if err := instance.Config.ExtraConfig.ServingMetrics.Register(legacyregistry.CustomRegister); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
+	if err := instance.Config.ExtraConfig.Reads.Register(legacyregistry.CustomRegister); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
 	return instance.Serve(ctx)
 }
 

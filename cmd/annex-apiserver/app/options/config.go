@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -87,6 +88,9 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if config.ExtraConfig.ReplicaName, err = os.Hostname(); err != nil {
+		return nil, fmt.Errorf("reading the name of the host: %w", err)
 	}
 	config.ExtraConfig.ReplicaCount = o.ReplicaCount
 	config.ExtraConfig.ControllerUser = o.ControllerUser

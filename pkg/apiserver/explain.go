@@ -1,0 +1,105 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+
+	apiextensionsapi "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	"k8s.io/client-go/discovery"
+	"k8s.io/utils/clock"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/explain"
+	"github.com/kubeannex/annex/pkg/serving"
+	"github.com/kubeannex/annex/pkg/storage/annexed"
+)
+
+// newExplainer explains the lists of the server and, behind a cluster, of that. It sends
+// them past the filters to what the filters stand before.
+func (c CompletedConfig) newExplainer(server *genericapiserver.GenericAPIServer, definitions apiextensionslisters.CustomResourceDefinitionLister) (*explain.Explainer, error) {
+	config := explain.Config{
+		Handler:    server.Handler.Director,
+		Authorizer: c.genericConfig.Authorization.Authorizer,
+		Definition: describer(definitions, c.indexes),
+		Seats:      seatEstimator(c.genericConfig.FlowControl, c.genericConfig.StorageObjectCountTracker),
+	}
+	if c.gate != nil {
+		config.Handler = c.gate.Handler(config.Handler, Codecs, kubeannex.GroupName, apiextensionsapi.GroupName)
+	}
+	if c.host != nil {
+		client, err := discovery.NewDiscoveryClientForConfig(c.host)
+		if err != nil {
+			return nil, fmt.Errorf("creating a client of the cluster's discovery: %w", err)
+		}
+		config.Host = explain.NewHost(client, clock.RealClock{})
+		config.KeptHere = keptHere(definitions, c.gate)
+	}
+	return explain.New(config), nil
+}
+
+// seatEstimator estimates as the filter of priority and fairness does
+// (k8s.io/apiserver pkg/server/config.go, DefaultBuildHandlerChain), for no
+// level of priority in particular. It is nil in a server without.
+func seatEstimator(fairness utilflowcontrol.Interface, counts flowcontrolrequest.StorageObjectCountTracker) func(*http.Request) int64 {
+	if fairness == nil {
+		return nil
+	}
+	estimate := flowcontrolrequest.NewWorkEstimator(counts.Get, fairness.GetInterestedWatchCount,
+		flowcontrolrequest.DefaultWorkEstimatorConfig(), fairness.GetMaxSeats)
+	return func(request *http.Request) int64 {
+		work := estimate.EstimateWork(request, "", "")
+		return int64(work.MaxSeats())
+	}
+}
+
+// describer reads definitions. Of other resources than those it knows nothing.
+func describer(definitions apiextensionslisters.CustomResourceDefinitionLister, indexes *declaredIndexes) func(schema.GroupVersionResource) explain.Definition {
+	return func(resource schema.GroupVersionResource) explain.Definition {
+		definition, err := definitions.Get(resource.GroupResource().String())
+		if err != nil {
+			return explain.Definition{}
+		}
+		fields, declared := indexes.of(resource)
+		return explain.Definition{
+			Namespaced: definition.Spec.Scope == apiextensionsv1.NamespaceScoped,
+			Fields:     fields,
+			Indexes:    declared,
+		}
+	}
+}
+
+// of returns the selectable fields and the declared indexes of one version of a resource.
+func (d *declaredIndexes) of(resource schema.GroupVersionResource) (fields []string, declared annexed.Indexes) {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	fields = d.selectableFieldsLocked(resource.GroupResource(), resource.Version)
+	return fields, d.indexesLocked(&indexFollower{resource: resource.GroupResource(), fields: fields})
+}
+
+// keptHere reports whether requests of the cluster for a resource end here: it is
+// defined and its group is served. Before the gate knows the groups it answers for itself.
+func keptHere(definitions apiextensionslisters.CustomResourceDefinitionLister, gate *serving.Gate) func(schema.GroupResource) bool {
+	return func(resource schema.GroupResource) bool {
+		if resource.Group == kubeannex.GroupName || gate != nil && !gate.HasSynced() {
+			return true
+		}
+		if resource.Group == "" || resource.Group == apiextensionsapi.GroupName {
+			return false
+		}
+		if _, err := definitions.Get(resource.String()); err != nil {
+			return false
+		}
+		return gate == nil || slices.Contains([]v1alpha1.ServingMode{v1alpha1.ServingOpen, v1alpha1.ServingReadOnly}, gate.Serving(resource.Group))
+	}
+}

@@ -1,0 +1,205 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/client-go/discovery"
+	"k8s.io/utils/clock"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/storage/annexed"
+)
+
+// Host is the cluster, as far as anyone may know it.
+type Host interface {
+	// Version is that of kube-apiserver.
+	Version(ctx context.Context) (*version.Info, error)
+	// Resource describes a resource that can be listed, or returns the error NotFound.
+	Resource(ctx context.Context, resource schema.GroupVersionResource) (metav1.APIResource, error)
+}
+
+// versionAge is how long the version of a cluster is believed. Clusters are upgraded without a word.
+const versionAge = time.Minute
+
+// discoveredHost asks a cluster's discovery.
+type discoveredHost struct {
+	client discovery.DiscoveryInterfaceWithContext
+	clock  clock.PassiveClock
+
+	lock    sync.Mutex
+	version *version.Info
+	asked   time.Time
+}
+
+// NewHost returns the cluster that a discovery client asks.
+func NewHost(client discovery.DiscoveryInterfaceWithContext, passiveClock clock.PassiveClock) Host {
+	return &discoveredHost{client: client, clock: passiveClock}
+}
+
+// Version implements Host.
+func (h *discoveredHost) Version(ctx context.Context) (*version.Info, error) {
+	if info := h.cached(); info != nil {
+		return info, nil
+	}
+	info, err := h.client.ServerVersionWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	h.version, h.asked = info, h.clock.Now()
+	return info, nil
+}
+
+func (h *discoveredHost) cached() *version.Info {
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	if h.version == nil || h.clock.Since(h.asked) >= versionAge {
+		return nil
+	}
+	return h.version
+}
+
+// Resource implements Host.
+func (h *discoveredHost) Resource(ctx context.Context, resource schema.GroupVersionResource) (metav1.APIResource, error) {
+	list, err := h.client.ServerResourcesForGroupVersionWithContext(ctx, resource.GroupVersion().String())
+	if err != nil {
+		return metav1.APIResource{}, err
+	}
+	i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+	if i < 0 {
+		return metav1.APIResource{}, apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, schema.GroupResource{}, "", "404 page not found", 0, true)
+	}
+	if !slices.Contains(list.APIResources[i].Verbs, verbList) {
+		return metav1.APIResource{}, apierrors.NewMethodNotSupported(resource.GroupResource(), verbList)
+	}
+	return list.APIResources[i], nil
+}
+
+// explainHost explains a list of the cluster from the rules of its version.
+func explainHost(ctx context.Context, host Host, request *Request, analyze bool) (*kubeannex.ListReviewStatus, error) {
+	resource := request.Resource()
+	described, err := host.Resource(ctx, resource)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	if analyze {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf(
+			"%s are kept by the cluster, where annex has no right to list them: to measure it, run kubectl get --raw '%s' yourself", resource.GroupResource(), request.URI))
+	}
+	info, err := host.Version(ctx)
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	minor, ok := minorOf(info)
+	if !ok {
+		minor = newestHost
+	}
+	rules := rulesOf(minor)
+	options, err := checkOptions(request, rules)
+	if err != nil {
+		return nil, err
+	}
+	reading := rules.decide(resource.GroupResource(), options)
+	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerHost, ServerVersion: info.GitVersion}
+	describe(status, reading)
+	kind := &hostKind{rules: rules, builtIn: isBuiltIn(resource.Group)}
+	s := situation{request: request, options: options, reading: reading, definition: Definition{Namespaced: described.Namespaced}, host: kind}
+	status.Advice = advise(s)
+	if !ok || minor < oldestHost || minor > newestHost {
+		status.Unknown = append(status.Unknown, fmt.Sprintf("The rules of this version: annex knows those of 1.%d to 1.%d and has taken the nearest.", oldestHost, newestHost))
+	}
+	status.Unknown = append(status.Unknown, unknownOfHost(s)...)
+	return status, nil
+}
+
+// statusOf lets nothing but an API status out: a cluster that does not answer is one, too.
+func statusOf(err error) error {
+	if status, ok := err.(apierrors.APIStatus); ok {
+		return &apierrors.StatusError{ErrStatus: status.Status()}
+	}
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("asking the cluster: %v", err))
+}
+
+// checkOptions refuses what every release refuses, with the words of the newest
+// (k8s.io/apiserver pkg/endpoints/handlers/get.go, listOpts; pkg/storage, ValidateListOptions).
+func checkOptions(request *Request, rules hostRules) (metainternalversion.ListOptions, error) {
+	options, err := request.decode()
+	if err != nil {
+		return options, apierrors.NewBadRequest(err.Error())
+	}
+	if rules.watchList == watchListUnknown {
+		options.SendInitialEvents = nil
+	}
+	if errs := metainternalversionvalidation.ValidateListOptions(&options, true); len(errs) != 0 {
+		return options, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if options.Watch {
+		return options, nil
+	}
+	// A token names keys below the prefix of its resource, of which "/" is a prefix.
+	_, _, err = storage.ValidateListOptions("/", storage.APIObjectVersioner{}, storage.ListOptions{
+		ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch, Recursive: true,
+		Predicate: storage.SelectionPredicate{Limit: options.Limit, Continue: options.Continue},
+	})
+	if err != nil {
+		return options, statusOf(err)
+	}
+	return options, nil
+}
+
+// unknownOfHost says what cannot be known of a list of the cluster.
+func unknownOfHost(s situation) []string {
+	unknown := []string{
+		"How many objects there are, how big they are and what the list costs in fairness seats: annex has no right to read them.",
+		"Flags of that server: the rules are those of its default feature gates and --watch-cache flags.",
+	}
+	rules, rule := s.host.rules, s.reading.Rule
+	if !s.host.builtIn {
+		unknown = append(unknown, "Whether another API server keeps this group: kube-apiserver passes the list on then, and these are not its rules.")
+	}
+	if rule == annexed.RuleLatest {
+		unknown = append(unknown, "The version of its etcd: before 3.4.31, and of 3.5 before 3.5.13, etcd answers instead of the cache.")
+	}
+	if s.reading.Source == "" && rule != annexed.RuleWatch {
+		unknown = append(unknown, "Whether the cache still has a snapshot of that version: if not, etcd answers.")
+	}
+	if rule == annexed.RuleAny {
+		unknown = append(unknown, "Whether the cache is filled: it is not in the first moments after a start.")
+	}
+	if s.options.Watch && rules.watchList == watchListUnknown {
+		unknown = append(unknown, "Nothing of sendInitialEvents: this version ignores it and sends the objects only if resourceVersion is unset or 0.")
+	}
+	if s.options.Watch && rules.watchList == watchListOff {
+		unknown = append(unknown, "Whether the feature gate WatchList is on: by default this version has it off and refuses the watch.")
+	}
+	if field := customField(s.options); field != "" && !s.host.builtIn && rules.selectableFields {
+		unknown = append(unknown, fmt.Sprintf("Whether the definition names %s among its selectableFields: if not, the server refuses the list.", field))
+	}
+	return unknown
+}
+
+// customField is a field of the selector that not every object has.
+func customField(options metainternalversion.ListOptions) string {
+	for _, requirement := range fieldsOf(options).Requirements() {
+		if requirement.Field != fieldName && requirement.Field != fieldNamespace {
+			return requirement.Field
+		}
+	}
+	return ""
+}

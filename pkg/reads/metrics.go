@@ -1,0 +1,239 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+)
+
+// series identifies what is counted together. Every part takes few values: groups
+// and resources are those of definitions, indexes are declared, at most 8 for a resource.
+type series struct {
+	group, resource, verb string
+
+	source      kubeannex.ListSource
+	rule, index string
+}
+
+func (s series) clone() series {
+	for _, text := range []*string{&s.group, &s.resource, &s.verb, &s.rule, &s.index} {
+		*text = strings.Clone(*text)
+	}
+	return s
+}
+
+// counts are the numbers of one series.
+type counts struct {
+	reads, scanned, returned, bytes atomic.Int64
+}
+
+func (c *counts) add(scanned, returned, bytes int64) {
+	c.reads.Add(1)
+	c.scanned.Add(scanned)
+	c.returned.Add(returned)
+	c.bytes.Add(bytes)
+}
+
+// counters are all series.
+type counters struct {
+	lock sync.RWMutex
+	all  map[series]*counts
+}
+
+func newCounters() *counters {
+	return &counters{all: map[series]*counts{}}
+}
+
+func (c *counters) of(s series) *counts {
+	c.lock.RLock()
+	found, ok := c.all[s]
+	c.lock.RUnlock()
+	if ok {
+		return found
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if found, ok = c.all[s]; !ok {
+		found = &counts{}
+		c.all[s.clone()] = found
+	}
+	return found
+}
+
+func (c *counters) snapshot() map[series]*counts {
+	c.lock.RLock()
+	defer c.lock.RUnlock()
+	return maps.Clone(c.all)
+}
+
+// Description tells what one metric means.
+type Description struct {
+	// Name and Labels identify its series.
+	Name   string
+	Labels []string
+	// Help is one sentence.
+	Help string
+	// Gauge says that it is not a counter.
+	Gauge bool
+}
+
+// metric is a Description with the way to its values.
+type metric struct {
+	Description
+
+	// labels and value are nil for a number of the table.
+	labels func(series) []string
+	value  func(*counts) int64
+	ofRows func(rows int, dropped int64) int64
+}
+
+func (m metric) kind() metrics.ValueType {
+	if m.Gauge {
+		return metrics.GaugeValue
+	}
+	return metrics.CounterValue
+}
+
+// allMetrics are the metrics of this package:
+//
+//	Name                               Type     Labels                                      Stability
+//	annex_reads_total                  counter  group, resource, verb, source, rule, index  ALPHA
+//	annex_read_scanned_objects_total   counter  group, resource, verb, source, index        ALPHA
+//	annex_read_returned_objects_total  counter  group, resource, verb, source, index        ALPHA
+//	annex_read_response_bytes_total    counter  group, resource, verb, source               ALPHA
+//	annex_list_profile_rows            gauge                                                ALPHA
+//	annex_list_profile_dropped_total   counter                                              ALPHA
+func allMetrics() []metric {
+	byIndex := []string{"group", "resource", "verb", "source", "index"}
+	labelsByIndex := func(s series) []string { return []string{s.group, s.resource, s.verb, string(s.source), s.index} }
+	return []metric{{
+		Description: Description{
+			Name: "annex_reads_total", Labels: []string{"group", "resource", "verb", "source", "rule", "index"},
+			Help: "Gets, lists and watches of custom resources, by what they were served from, the rule that decided about it and the index. " +
+				"All three are empty for a read that was refused before anything was read.",
+		},
+		labels: func(s series) []string {
+			return []string{s.group, s.resource, s.verb, string(s.source), s.rule, s.index}
+		},
+		value: func(c *counts) int64 { return c.reads.Load() },
+	}, {
+		Description: Description{
+			Name: "annex_read_scanned_objects_total", Labels: byIndex,
+			Help: "Objects that gets and lists have compared with selectors, or returned without any.",
+		},
+		labels: labelsByIndex,
+		value:  func(c *counts) int64 { return c.scanned.Load() },
+	}, {
+		Description: Description{
+			Name: "annex_read_returned_objects_total", Labels: byIndex,
+			Help: "Objects in the answers of gets and lists.",
+		},
+		labels: labelsByIndex,
+		value:  func(c *counts) int64 { return c.returned.Load() },
+	}, {
+		Description: Description{
+			Name: "annex_read_response_bytes_total", Labels: []string{"group", "resource", "verb", "source"},
+			Help: "Bytes of the answers as they left the server, of watches those sent so far.",
+		},
+		labels: func(s series) []string { return []string{s.group, s.resource, s.verb, string(s.source)} },
+		value:  func(c *counts) int64 { return c.bytes.Load() },
+	}, {
+		Description: Description{
+			Name: "annex_list_profile_rows", Gauge: true,
+			Help: "ListProfiles that this process keeps.",
+		},
+		ofRows: func(rows int, _ int64) int64 { return int64(rows) },
+	}, {
+		Description: Description{
+			Name: "annex_list_profile_dropped_total",
+			Help: "ListProfiles that had to make room for others.",
+		},
+		ofRows: func(_ int, dropped int64) int64 { return dropped },
+	}}
+}
+
+// Descriptions lists the metrics of this package for the reference page. All are of stability ALPHA.
+func Descriptions() []Description {
+	var all []Description
+	for _, m := range allMetrics() {
+		all = append(all, m.Description)
+	}
+	return all
+}
+
+// Register publishes the metrics, see the Register of the storage metrics.
+func (t *Tracker) Register(register func(metrics.StableCollector) error) error {
+	if err := register(newCollector(t)); err != nil {
+		return fmt.Errorf("registering the metrics of reads: %w", err)
+	}
+	return nil
+}
+
+var _ metrics.StableCollector = &collector{}
+
+type collector struct {
+	metrics.BaseStableCollector
+
+	source  *Tracker
+	metrics []metric
+	descs   []*metrics.Desc
+}
+
+func newCollector(source *Tracker) *collector {
+	c := &collector{source: source, metrics: allMetrics()}
+	for _, m := range c.metrics {
+		c.descs = append(c.descs, metrics.NewDesc(m.Name, m.Help, m.Labels, nil, metrics.ALPHA, ""))
+	}
+	return c
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, desc := range c.descs {
+		ch <- desc
+	}
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	all := c.source.counters.snapshot()
+	rows, dropped := c.source.table.size()
+	for i, m := range c.metrics {
+		if m.ofRows != nil {
+			ch <- metrics.NewLazyConstMetric(c.descs[i], m.kind(), float64(m.ofRows(rows, dropped)))
+			continue
+		}
+		for _, total := range m.totals(all) {
+			ch <- metrics.NewLazyConstMetric(c.descs[i], m.kind(), float64(total.value), total.labels...)
+		}
+	}
+}
+
+// total is one sample of a metric.
+type total struct {
+	labels []string
+	value  int64
+}
+
+// totals adds up the series that a metric does not tell apart.
+func (m metric) totals(all map[series]*counts) map[string]*total {
+	totals := map[string]*total{}
+	for s, c := range all {
+		labels := m.labels(s)
+		id := strings.Join(labels, "\x00")
+		if totals[id] == nil {
+			totals[id] = &total{labels: labels}
+		}
+		totals[id].value += m.value(c)
+	}
+	return totals
+}

@@ -1,0 +1,74 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/kubeannex/annex/pkg/storage/annexed"
+)
+
+func TestMetrics(t *testing.T) {
+	tracker, _ := newTestTracker(2)
+	registry := metrics.NewKubeRegistry()
+	if err := tracker.Register(registry.CustomRegister); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct {
+		user    string
+		reading annexed.Reading
+	}{
+		{"alice", annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleLatest, Index: "l:app", Scanned: 25, Returned: 20}},
+		{"alice", annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Index: "l:app", Scanned: 25, Returned: 25}},
+		{"bob", annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleLatest, Scanned: 1000, Returned: 20}},
+		{"carol", annexed.Reading{Source: annexed.SourceEtcd, Rule: annexed.RuleLatestFromEtcd, Scanned: 7, Returned: 7}},
+	} {
+		list := request{verb: "list", resource: "gadgets", user: r.user}
+		list.send(list.context(t.Context()), tracker.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			record(req, r.reading)
+			fmt.Fprint(w, "0123456789")
+		}), gadgetsOnly))
+	}
+	const want = `
+# HELP annex_list_profile_dropped_total [ALPHA] ListProfiles that had to make room for others.
+# TYPE annex_list_profile_dropped_total counter
+annex_list_profile_dropped_total 1
+# HELP annex_list_profile_rows [ALPHA] ListProfiles that this process keeps.
+# TYPE annex_list_profile_rows gauge
+annex_list_profile_rows 2
+# HELP annex_read_response_bytes_total [ALPHA] Bytes of the answers as they left the server, of watches those sent so far.
+# TYPE annex_read_response_bytes_total counter
+annex_read_response_bytes_total{group="lab.annex.test",resource="gadgets",source="Cache",verb="list"} 30
+annex_read_response_bytes_total{group="lab.annex.test",resource="gadgets",source="Etcd",verb="list"} 10
+# HELP annex_read_returned_objects_total [ALPHA] Objects in the answers of gets and lists.
+# TYPE annex_read_returned_objects_total counter
+annex_read_returned_objects_total{group="lab.annex.test",index="",resource="gadgets",source="Cache",verb="list"} 20
+annex_read_returned_objects_total{group="lab.annex.test",index="",resource="gadgets",source="Etcd",verb="list"} 7
+annex_read_returned_objects_total{group="lab.annex.test",index="l:app",resource="gadgets",source="Cache",verb="list"} 45
+# HELP annex_read_scanned_objects_total [ALPHA] Objects that gets and lists have compared with selectors, or returned without any.
+# TYPE annex_read_scanned_objects_total counter
+annex_read_scanned_objects_total{group="lab.annex.test",index="",resource="gadgets",source="Cache",verb="list"} 1000
+annex_read_scanned_objects_total{group="lab.annex.test",index="",resource="gadgets",source="Etcd",verb="list"} 7
+annex_read_scanned_objects_total{group="lab.annex.test",index="l:app",resource="gadgets",source="Cache",verb="list"} 50
+# HELP annex_reads_total [ALPHA] Gets, lists and watches of custom resources, by what they were served from, the rule that decided about it and the index. All three are empty for a read that was refused before anything was read.
+# TYPE annex_reads_total counter
+annex_reads_total{group="lab.annex.test",index="",resource="gadgets",rule="Latest",source="Cache",verb="list"} 1
+annex_reads_total{group="lab.annex.test",index="",resource="gadgets",rule="LatestFromEtcd",source="Etcd",verb="list"} 1
+annex_reads_total{group="lab.annex.test",index="l:app",resource="gadgets",rule="Any",source="Cache",verb="list"} 1
+annex_reads_total{group="lab.annex.test",index="l:app",resource="gadgets",rule="Latest",source="Cache",verb="list"} 1
+`
+	var names []string
+	for _, description := range Descriptions() {
+		names = append(names, description.Name)
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+}

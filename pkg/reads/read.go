@@ -1,0 +1,139 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package reads
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/storage/annexed"
+)
+
+var (
+	_ responsewriter.UserProvidedDecorator = &read{}
+	_ http.Hijacker                        = &read{}
+)
+
+// read is one request that is tracked, and the writer of its answer. It is
+// counted when it is over, a watch already when its answer begins.
+type read struct {
+	http.ResponseWriter
+
+	tracker  *Tracker
+	recorder recorder
+	// annotate adds what was read to the audit event of the request.
+	annotate func(annexed.Reading)
+	// key lacks the source and the index until the read is counted.
+	key key
+
+	// code is 0 until the answer begins.
+	code int
+	// complete says that the handler has returned. A panic of it means that the answer is broken off.
+	complete bool
+	// written is what was sent before the read was counted, in bytes.
+	written int64
+	// row and counts are nil until the read is counted.
+	row    *row
+	counts *counts
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (r *read) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (r *read) WriteHeader(code int) {
+	r.begin(code)
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (r *read) Write(data []byte) (int, error) {
+	r.begin(http.StatusOK)
+	n, err := r.ResponseWriter.Write(data)
+	r.sent(int64(n))
+	return n, err
+}
+
+// Hijack implements http.Hijacker, for watches over a web socket. What is sent there is not counted.
+func (r *read) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r.begin(http.StatusSwitchingProtocols)
+	//nolint:forcetypeassert // it is called only where the inner writer has the method, see responsewriter.WrapForHTTP1Or2
+	return r.ResponseWriter.(http.Hijacker).Hijack()
+}
+
+// begin is called with every part of an answer and notes the first one. A watch
+// is counted there: it may go on for long, and its audit event ResponseStarted is
+// written when the header is.
+func (r *read) begin(code int) {
+	if r.code != 0 {
+		return
+	}
+	r.code = code
+	if r.key.verb == verbWatch {
+		r.count()
+		r.row.running.Add(1)
+	}
+}
+
+func (r *read) sent(bytes int64) {
+	if r.row == nil {
+		r.written += bytes
+		return
+	}
+	r.row.bytes.Add(bytes)
+	r.counts.bytes.Add(bytes)
+}
+
+// end is called when the handler has returned or panics.
+func (r *read) end() {
+	switch {
+	case r.row == nil:
+		r.count()
+	case r.key.verb == verbWatch:
+		r.row.running.Add(-1)
+	}
+}
+
+// failed reports whether the client got an error, or less than an answer.
+func (r *read) failed() bool {
+	if r.code == 0 {
+		return !r.complete
+	}
+	return r.code >= http.StatusBadRequest || r.key.verb != verbWatch && !r.complete
+}
+
+// count adds the read to the table and the metrics.
+func (r *read) count() {
+	reading, recorded := r.recorder.Reading()
+	if recorded {
+		r.annotate(reading)
+	}
+	source := sourceOf(reading.Source)
+	r.key.source, r.key.index = source, reading.Index
+	r.row = r.tracker.table.touch(r.key, r.tracker.clock.Now())
+	r.counts = r.tracker.counters.of(series{
+		group: r.key.group, resource: r.key.resource, verb: r.key.verb,
+		source: source, rule: string(reading.Rule), index: reading.Index,
+	})
+	if r.failed() {
+		r.row.failed.Add(1)
+	}
+	r.row.add(reading.Scanned, reading.Returned, r.written)
+	r.counts.add(reading.Scanned, reading.Returned, r.written)
+}
+
+// sourceOf is the name of a source in the API. It is empty where nothing was read.
+func sourceOf(source annexed.Source) kubeannex.ListSource {
+	switch source {
+	case annexed.SourceCache:
+		return kubeannex.ListSourceCache
+	case annexed.SourceEtcd:
+		return kubeannex.ListSourceEtcd
+	}
+	return ""
+}
