@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
@@ -35,6 +36,11 @@ type Factory interface {
 	Groups() (annexclient.Interface, error)
 	// Preflight is for all the rest.
 	Preflight() (preflight.Clients, error)
+	// Mapper knows resources by all the names that kubectl takes. What it has read
+	// of the cluster is kept on disk, where kubectl keeps it too.
+	Mapper() (meta.RESTMapper, error)
+	// Namespace is the one that kubectl would use, and whether a flag names it.
+	Namespace() (name string, byFlag bool, err error)
 }
 
 var _ Factory = (*flags)(nil)
@@ -99,6 +105,24 @@ func (f *flags) Preflight() (preflight.Clients, error) {
 		return clients, fmt.Errorf("making a client: %w", err)
 	}
 	return clients, nil
+}
+
+// Mapper implements Factory.
+func (f *flags) Mapper() (meta.RESTMapper, error) {
+	mapper, err := f.getter.ToRESTMapper()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return mapper, nil
+}
+
+// Namespace implements Factory.
+func (f *flags) Namespace() (name string, byFlag bool, err error) {
+	name, byFlag, err = f.getter.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return "", false, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return name, byFlag, nil
 }
 
 // Get returns the AnnexedGroup of a group, nil if there is none.

@@ -18,35 +18,47 @@ import (
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 )
 
-// The formats beside the one for people, which is "".
+// The formats beside the one for people, which is "". Wide is for people too,
+// with more columns, where a command has them.
 const (
 	JSON = "json"
 	YAML = "yaml"
+	Wide = "wide"
 )
 
 // Flag is the flag --output.
 type Flag struct {
 	// Format is "" or one of the constants.
 	Format string
+	// HasWide says that the command knows the format wide.
+	HasWide bool
 }
 
 // AddFlag registers the flag.
 func (f *Flag) AddFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.Format, "output", "o", f.Format, "Output format, one of: json, yaml. Without it a text for people is printed.")
+	usage := fmt.Sprintf("Output format, one of: %s. Without it a text for people is printed.", strings.Join(f.formats(), ", "))
+	cmd.Flags().StringVarP(&f.Format, "output", "o", f.Format, usage)
 	// The only error is that of a flag that does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{JSON, YAML}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.formats(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (f *Flag) formats() []string {
+	if f.HasWide {
+		return []string{JSON, YAML, Wide}
+	}
+	return []string{JSON, YAML}
 }
 
 // Validate refuses formats that are unknown.
 func (f *Flag) Validate() error {
-	if !slices.Contains([]string{"", JSON, YAML}, f.Format) {
-		return fmt.Errorf("--output=%s is not a format: use json or yaml", f.Format)
+	if f.Format == "" || slices.Contains(f.formats(), f.Format) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("--output=%s is not a format: use %s", f.Format, strings.Join(f.formats(), " or "))
 }
 
-// ForPeople reports whether no format was asked for.
-func (f *Flag) ForPeople() bool { return f.Format == "" }
+// ForPeople reports whether no format for programs was asked for.
+func (f *Flag) ForPeople() bool { return f.Format == "" || f.Format == Wide }
 
 // Print writes an object in the format that was asked for, and nothing for people.
 func (f *Flag) Print(out io.Writer, object any) error {

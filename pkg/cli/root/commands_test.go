@@ -42,7 +42,11 @@ func notInstalled(c *annexfake.Clientset) {
 }
 
 func unavailable(c *annexfake.Clientset) {
-	always(apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, "get", resource(), "example.com", "error trying to reach service", 0, true))(c)
+	always(unavailableError())(c)
+}
+
+func unavailableError() error {
+	return apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, "get", resource(), "example.com", "error trying to reach service", 0, true)
 }
 
 func forbidden(c *annexfake.Clientset) {
@@ -216,6 +220,8 @@ func TestHelp(t *testing.T) {
 		"help of status":  {"status", "--help"},
 		"help of release": {"release", "-h"},
 		"help of purge":   {"help", "purge"},
+		"help of explain": {"explain", "--help"},
+		"help of top":     {"top", "--help"},
 		"help completion": {"completion", "--help"},
 		"no command":      {},
 		"unknown command": {"annex"},
@@ -235,6 +241,9 @@ func TestCompletion(t *testing.T) {
 		"complete definitions":  {args: []string{"__complete", "adopt", ""}, groups: groups},
 		"complete only one":     {args: []string{"__complete", "status", "a.com", ""}, groups: groups},
 		"complete format":       {args: []string{"__complete", "status", "-o", ""}},
+		"complete wide format":  {args: []string{"__complete", "top", "-o", ""}},
+		"complete order":        {args: []string{"__complete", "top", "--sort-by", ""}},
+		"complete match":        {args: []string{"__complete", "explain", "--resource-version-match", ""}},
 		"complete annex down":   {args: []string{"__complete", "purge", ""}, answers: unavailable},
 		"complete shells":       {args: []string{"__complete", "completion", ""}},
 		"complete adopt second": {args: []string{"__complete", "adopt", "a.com", ""}},
@@ -274,6 +283,8 @@ func TestClientsThatCannotBeMade(t *testing.T) {
 		"status":        {"status"},
 		"release":       {"release", "example.com"},
 		"purge":         {"purge", "example.com"},
+		"explain":       {"explain", "widgets"},
+		"top":           {"top"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut bytes.Buffer

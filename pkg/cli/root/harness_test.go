@@ -5,6 +5,7 @@ package root
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -37,11 +38,27 @@ var _ client.Factory = (*fakeFactory)(nil)
 type fakeFactory struct {
 	groups  *annexfake.Clientset
 	cluster preflight.Clients
-	err     error
+	// annex takes the place of groups unless it is nil.
+	annex annexclient.Interface
+	// namespace is "default" of the kubeconfig when it is empty, a flag's otherwise.
+	namespace string
+	err       error
 }
 
-func (f *fakeFactory) Groups() (annexclient.Interface, error) { return f.groups, f.err }
-func (f *fakeFactory) Preflight() (preflight.Clients, error)  { return f.cluster, f.err }
+func (f *fakeFactory) Mapper() (meta.RESTMapper, error) { return fakeMapper(), f.err }
+
+func (f *fakeFactory) Namespace() (name string, byFlag bool, err error) {
+	return cmp.Or(f.namespace, "default"), f.namespace != "", f.err
+}
+
+func (f *fakeFactory) Groups() (annexclient.Interface, error) {
+	if f.annex != nil {
+		return f.annex, f.err
+	}
+	return f.groups, f.err
+}
+
+func (f *fakeFactory) Preflight() (preflight.Clients, error) { return f.cluster, f.err }
 
 // session is one run of the plugin, against servers that are imagined.
 type session struct {
@@ -55,6 +72,11 @@ type session struct {
 	// alter changes the cluster, answers the AnnexedGroups' server.
 	alter   func(*preflighttest.Cluster)
 	answers func(*annexfake.Clientset)
+	// profiles are the ListProfiles. Imitated clients would lose what lists of them
+	// have beside the items, so that these come from a server.
+	profiles *kubeannexv1alpha1.ListProfileList
+	// namespace is that of the flag --namespace.
+	namespace string
 }
 
 // run returns all that a person sees, and the requests that change something.
@@ -72,7 +94,10 @@ func (s *session) run(t *testing.T) string {
 	for _, group := range s.groups {
 		objects = append(objects, group)
 	}
-	factory := &fakeFactory{groups: annexfake.NewSimpleClientset(objects...), cluster: clients}
+	factory := &fakeFactory{groups: annexfake.NewSimpleClientset(objects...), cluster: clients, namespace: s.namespace}
+	if s.profiles != nil {
+		factory.annex = profileServer(t, s.profiles)
+	}
 	s.script(factory.groups)
 	if s.answers != nil {
 		s.answers(factory.groups)
@@ -132,7 +157,14 @@ func object(t *testing.T, object runtime.Object) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := yaml.Marshal(object.(*kubeannexv1alpha1.AnnexedGroup).Spec)
+	var printed any
+	switch typed := object.(type) {
+	case *kubeannexv1alpha1.AnnexedGroup:
+		printed = typed.Spec
+	case *kubeannexv1alpha1.ListReview:
+		printed = typed.Spec
+	}
+	spec, err := yaml.Marshal(printed)
 	if err != nil {
 		t.Fatal(err)
 	}

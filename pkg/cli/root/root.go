@@ -17,15 +17,17 @@ import (
 
 	"github.com/kubeannex/annex/pkg/cli/adopt"
 	"github.com/kubeannex/annex/pkg/cli/client"
+	"github.com/kubeannex/annex/pkg/cli/explain"
 	"github.com/kubeannex/annex/pkg/cli/purge"
 	"github.com/kubeannex/annex/pkg/cli/release"
 	"github.com/kubeannex/annex/pkg/cli/status"
+	"github.com/kubeannex/annex/pkg/cli/top"
 )
 
 // NewCommand returns "kubectl annex" with the flags that kubectl has too.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir = nil // Nothing is cached.
+	flags := genericclioptions.NewConfigFlags(true).WithWarningPrinter(streams)
+	flags.CacheDir = nil // The names of resources are cached where kubectl does, others are not.
 	global := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.AddFlags(global)
 	return newCommand(client.NewFactory(flags, streams.ErrOut), streams, clock.RealClock{}, global)
@@ -48,7 +50,11 @@ UIDs, permissions and webhooks stay as they are.`,
   # Move a group, look at it, move it back
   kubectl annex adopt argoproj.io --wait
   kubectl annex status argoproj.io
-  kubectl annex release argoproj.io --wait`,
+  kubectl annex release argoproj.io --wait
+
+  # What does a list cost, and whose lists cost the most?
+  kubectl annex explain workflows -n prod -l app=web
+  kubectl annex top`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl annex"},
 		Version:       version.Get().GitVersion,
 		SilenceUsage:  true,
@@ -65,6 +71,8 @@ UIDs, permissions and webhooks stay as they are.`,
 		status.NewCommand(factory, streams, clock),
 		release.NewCommand(factory, streams),
 		purge.NewCommand(factory, streams),
+		explain.NewCommand(factory, streams),
+		top.NewCommand(factory, streams, clock),
 		newVersionCommand(streams),
 		newCompletionCommand(),
 		newOptionsCommand(streams),

@@ -1,0 +1,109 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package root
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
+	annexfake "github.com/kubeannex/annex/pkg/generated/clientset/versioned/fake"
+)
+
+func ago(age time.Duration) metav1.Time { return metav1.Time{Time: now().Add(-age)} }
+
+// profileServer returns a client of a server that has nothing but profiles.
+func profileServer(t *testing.T, profiles *kubeannexv1alpha1.ListProfileList) annexclient.Interface {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/kubeannex.io/v1alpha1/listprofiles" {
+			t.Errorf("got a request for %s", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(profiles); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	client, err := annexclient.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// profiled is what annex has, in the order of the server.
+func profiled(rows ...kubeannexv1alpha1.ListProfileRow) *kubeannexv1alpha1.ListProfileList {
+	list := &kubeannexv1alpha1.ListProfileList{Replica: "annex-0", Since: ago(3 * time.Hour), Dropped: 1234, Items: []kubeannexv1alpha1.ListProfile{}}
+	list.SetGroupVersionKind(kubeannexv1alpha1.SchemeGroupVersion.WithKind("ListProfileList"))
+	for i := range rows {
+		list.Items = append(list.Items, kubeannexv1alpha1.ListProfile{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("row-%d", i), CreationTimestamp: ago(2 * time.Hour)}, Profile: rows[i],
+		})
+	}
+	return list
+}
+
+func reads() []kubeannexv1alpha1.ListProfileRow {
+	return []kubeannexv1alpha1.ListProfileRow{
+		{
+			Client: "agent/v2", User: "system:serviceaccount:prod:agent", Verb: "list", Group: "example.com", Version: "v2", Resource: "widgets", Selector: "app=",
+			Source: kubeannexv1alpha1.ListSourceCache, Count: 1200, Failed: 3, Scanned: 120000000, Returned: 30000, Bytes: 45 << 20, LastSeen: ago(4 * time.Second),
+		},
+		{
+			Client: "operator/v1", User: "operator", Verb: "list", Group: "example.com", Version: "v1", Resource: "widgets",
+			Source: kubeannexv1alpha1.ListSourceEtcd, Count: 2, Scanned: 200000, Returned: 200000, Bytes: 300 << 20, LastSeen: ago(time.Hour),
+		},
+		{
+			Client: "kubectl/v1.37.2", User: "jane", Verb: "list", Group: "other.com", Version: "v1", Resource: "widgets", Selector: "namespace,spec.nodeName=",
+			Source: kubeannexv1alpha1.ListSourceCache, Index: "f:spec.nodeName", Count: 1, Scanned: 25, Bytes: 600, LastSeen: ago(5 * time.Minute),
+		},
+		{
+			Client: "operator/v1", User: "operator", Verb: "watch", Group: "example.com", Version: "v1", Resource: "racks",
+			Source: kubeannexv1alpha1.ListSourceCache, Count: 7000, Bytes: 1 << 10,
+		},
+	}
+}
+
+func TestTop(t *testing.T) {
+	for name, s := range map[string]session{
+		"top":                   {args: []string{"top"}, profiles: profiled(reads()...)},
+		"top wide":              {args: []string{"top", "-o", "wide"}, profiles: profiled(reads()...)},
+		"top by returned":       {args: []string{"top", "--sort-by=returned"}, profiles: profiled(reads()...)},
+		"top by bytes":          {args: []string{"top", "--sort-by=bytes"}, profiles: profiled(reads()...)},
+		"top by count":          {args: []string{"top", "--sort-by=count", "--limit=2"}, profiles: profiled(reads()...)},
+		"top of group":          {args: []string{"top", "example.com", "--limit=0"}, profiles: profiled(reads()...)},
+		"top of resource":       {args: []string{"top", "widgets", "--limit=1"}, profiles: profiled(reads()...)},
+		"top of both":           {args: []string{"top", "widgets.other.com"}, profiles: profiled(reads()...)},
+		"top as json":           {args: []string{"top", "--limit=1", "--sort-by=bytes", "-ojson"}, profiles: profiled(reads()...)},
+		"top as yaml":           {args: []string{"top", "widgets.other.com", "-oyaml"}, profiles: profiled(reads()...)},
+		"top of nothing":        {args: []string{"top"}, profiles: profiled()},
+		"top of nothing known":  {args: []string{"top"}, profiles: &kubeannexv1alpha1.ListProfileList{}},
+		"top of none as json":   {args: []string{"top", "-ojson"}, profiles: profiled()},
+		"top of unknown":        {args: []string{"top", "gadgets"}, profiles: profiled(reads()...)},
+		"top of two":            {args: []string{"top", "a", "b"}},
+		"top by unknown":        {args: []string{"top", "--sort-by=age"}},
+		"top less than nothing": {args: []string{"top", "--limit=-1"}},
+		"top odd format":        {args: []string{"top", "-oname"}},
+		"top annex down":        {args: []string{"top"}, answers: downProfiles},
+	} {
+		t.Run(name, func(t *testing.T) { compare(t, name, s.run(t)) })
+	}
+}
+
+func downProfiles(c *annexfake.Clientset) {
+	c.PrependReactor("list", "listprofiles", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, unavailableError()
+	})
+}

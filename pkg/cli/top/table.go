@@ -1,0 +1,93 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/cli/output"
+	"github.com/kubeannex/annex/pkg/preflight"
+)
+
+// none stands for an empty cell.
+const none = "-"
+
+// show prints the table, and below it what it is a part of.
+func (o *Options) show(list *kubeannexv1alpha1.ListProfileList, matching int) error {
+	if matching == 0 {
+		of := ""
+		if o.Filter != "" {
+			of = " of " + o.Filter
+		}
+		fmt.Fprintf(o.ErrOut, "No reads%s were seen by %s: gets, lists and watches of custom resources are counted.\n", of, o.replica(list))
+		return nil
+	}
+	headings := []string{"CLIENT", "USER", "VERB", "RESOURCE", "SELECTOR", "SOURCE", "INDEX", "COUNT", "SCANNED", "RETURNED", "BYTES", "LAST"}
+	if o.Output.Format == output.Wide {
+		headings = append(headings, "FIRST", "FAILED", "VERSION", "SCANNED PER RETURNED")
+	}
+	var rows [][]string
+	for i := range list.Items {
+		rows = append(rows, o.row(&list.Items[i]))
+	}
+	if err := output.Table(o.Out, headings, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(o.Out, "\n%d of %d lines of %s. Lines dropped to make room: %s.\n", len(rows), matching, o.replica(list), humanize.Comma(list.Dropped))
+	return err
+}
+
+// replica names the process that has answered and since when it counts.
+func (o *Options) replica(list *kubeannexv1alpha1.ListProfileList) string {
+	text := "annex"
+	if list.Replica != "" {
+		text = "replica " + list.Replica
+	}
+	if list.Since.IsZero() {
+		return text
+	}
+	return fmt.Sprintf("%s, which counts since %s (%s)", text, list.Since.UTC().Format(time.RFC3339), o.age(list.Since))
+}
+
+func (o *Options) row(profile *kubeannexv1alpha1.ListProfile) []string {
+	r := &profile.Profile
+	scanned, returned := humanize.Comma(r.Scanned), humanize.Comma(r.Returned)
+	if r.Verb == "watch" {
+		// They are not counted.
+		scanned, returned = none, none
+	}
+	cells := []string{
+		r.Client, r.User, r.Verb, name(r), r.Selector, string(r.Source), r.Index,
+		humanize.Comma(r.Count), scanned, returned, preflight.FormatBytes(r.Bytes), o.age(r.LastSeen),
+	}
+	if o.Output.Format == output.Wide {
+		cells = append(cells, o.age(profile.CreationTimestamp), humanize.Comma(r.Failed), r.Version, waste(r))
+	}
+	for i := range cells {
+		cells[i] = cmp.Or(cells[i], none)
+	}
+	return cells
+}
+
+// waste is the number of objects that were looked at for each one returned.
+func waste(r *kubeannexv1alpha1.ListProfileRow) string {
+	if r.Scanned == 0 {
+		return none
+	}
+	return humanize.CommafWithDigits(float64(r.Scanned)/float64(max(r.Returned, 1)), 1)
+}
+
+func (o *Options) age(t metav1.Time) string {
+	if t.IsZero() {
+		return none
+	}
+	return duration.HumanDuration(o.Clock.Since(t.Time))
+}
