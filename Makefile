@@ -102,7 +102,7 @@ test-full: test ## Run all tests, then those again that make test runs without t
 ##@ Measure
 
 .PHONY: bench
-bench: build kubernetes ## Compare annex with kube-apiserver at full size; half an hour on two idle cores. The report goes to _output/bench.
+bench: build kubernetes ## Compare annex with kube-apiserver at full size; under half an hour on two idle cores. The report goes to _output/bench.
 	@$(GO) run ./test/bench $(BENCH_ARGS)
 
 .PHONY: bench-smoke

@@ -77,7 +77,7 @@ func Run(ctx context.Context, options *Options, out, progress io.Writer) error {
 		r.sayf("data and logs are in %s", dir)
 		return err
 	case ctx.Err() != nil:
-		return errors.Join(errors.New("interrupted, all processes are ended"), os.RemoveAll(dir))
+		return errors.Join(fmt.Errorf("interrupted, all processes are ended: %w", err), os.RemoveAll(dir))
 	case err != nil:
 		return fmt.Errorf("%w (logs: %s)", err, filepath.Join(dir, "*.log"))
 	}
@@ -107,7 +107,7 @@ func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
 		return err
 	}
 	running := true
-	for _, s := range scenarios {
+	for i, s := range scenarios {
 		if _, ok := s.(scenario.Independent); ok && running {
 			if err := r.cluster.Stop(); err != nil {
 				return err
@@ -116,7 +116,8 @@ func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
 		}
 		result, err := runner.Run(ctx, s)
 		if err != nil {
-			return errors.Join(err, r.finish(ctx)) // what was measured before is as good
+			// What was measured before is as good, also after an interrupt.
+			return errors.Join(fmt.Errorf("%w; not measured: %s", err, joinNames(scenarios[i:])), r.finish(context.WithoutCancel(ctx)))
 		}
 		results := toReport(s, result)
 		r.results = append(r.results, results...)

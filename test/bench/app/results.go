@@ -29,8 +29,12 @@ func (o *Options) selected() []scenario.Scenario {
 }
 
 func scenarioNames() string {
+	return joinNames(scenario.All(scenario.Settings{}))
+}
+
+func joinNames(scenarios []scenario.Scenario) string {
 	var names []string
-	for _, s := range scenario.All(scenario.Settings{}) {
+	for _, s := range scenarios {
 		names = append(names, s.Name())
 	}
 	return strings.Join(names, ", ")

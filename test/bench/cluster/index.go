@@ -41,7 +41,7 @@ func OpenGroup(ctx context.Context, annex *rest.Config, group string) error {
 // indexes are those that an operator would name for a kind.
 func indexes(kind dataset.Kind) v1alpha1.AnnexedResourceSpec {
 	return v1alpha1.AnnexedResourceSpec{
-		Resource: kind.Resource(), IndexLabels: []string{dataset.AppLabel},
+		Resource: kind.Resource(), IndexLabels: []string{dataset.NodeLabel},
 		WatchIndex: &v1alpha1.WatchIndex{Field: dataset.NodeField},
 	}
 }

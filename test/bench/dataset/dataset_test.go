@@ -164,6 +164,11 @@ func TestSelections(t *testing.T) {
 			wantPath: "/apis/host.bench.annex.test/v1/namespaces/bench-03/endpoints?resourceVersion=0",
 			matches:  func(o *unstructured.Unstructured) bool { return o.GetNamespace() == "bench-03" },
 		},
+		"a node by label": {
+			selection: s.OnLabeledNode(3), wantCount: s.OnNode(3).Count(count),
+			wantPath: "/apis/host.bench.annex.test/v1/endpoints?labelSelector=node%3Dnode-0003&resourceVersion=0",
+			matches:  func(o *unstructured.Unstructured) bool { return o.GetLabels()[NodeLabel] == "node-0003" },
+		},
 		"an app": {
 			selection: s.OfApp(99), wantCount: 8,
 			wantPath: "/apis/host.bench.annex.test/v1/endpoints?labelSelector=app%3Dapp-99&resourceVersion=0",

@@ -38,7 +38,9 @@ func (s Shape) Object(group string, kind Kind, i int) *unstructured.Unstructured
 	object.SetKind(kind.Name())
 	object.SetName(ObjectName(kind, i))
 	object.SetNamespace(NamespaceName(s.Namespace(i)))
-	object.SetLabels(map[string]string{AppLabel: AppName(s.App(i)), TeamLabel: NamespaceName(s.Namespace(i))})
+	object.SetLabels(map[string]string{
+		AppLabel: AppName(s.App(i)), NodeLabel: NodeName(s.Node(i)), TeamLabel: NamespaceName(s.Namespace(i)),
+	})
 	return object
 }
 

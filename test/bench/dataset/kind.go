@@ -25,6 +25,8 @@ const (
 	NodeField = "spec.nodeName"
 	// AppLabel has one of Apps values, spread evenly.
 	AppLabel = "app"
+	// NodeLabel has the value of NodeField: it selects as few objects by label.
+	NodeLabel = "node"
 	// TeamLabel has the namespace as its value.
 	TeamLabel = "team"
 

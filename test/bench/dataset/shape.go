@@ -60,6 +60,13 @@ func (s Shape) OnNode(n int) Selection {
 	}
 }
 
+// OnLabeledNode selects the same objects as OnNode by label.
+func (s Shape) OnLabeledNode(n int) Selection {
+	selection := s.OnNode(n)
+	selection.FieldSelector, selection.LabelSelector = "", NodeLabel+"="+NodeName(n)
+	return selection
+}
+
 // InNamespace selects the objects of the n-th namespace.
 func (s Shape) InNamespace(n int) Selection {
 	return Selection{Namespace: NamespaceName(n), matches: func(i int) bool { return s.Namespace(i) == n }}

@@ -31,6 +31,8 @@ const (
 	settledShare  = 0.995
 	// smokeBoots is how often a side is measured in a smoke run.
 	smokeBoots = 1
+	// mostBoots is the same for other runs.
+	mostBoots = 3
 )
 
 // bootRounds is how often scenarios are measured of which each round needs new
@@ -39,7 +41,7 @@ func bootRounds(asked int, smoke bool) (measured, warmup int) {
 	if smoke {
 		return min(asked, smokeBoots), 0
 	}
-	return asked, 0
+	return min(asked, mostBoots), 0
 }
 
 // apart is a second cluster, which holds nothing but endpoints. Its API servers are

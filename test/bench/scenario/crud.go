@@ -53,9 +53,9 @@ var (
 )
 
 func newCRUD(smoke bool) *crud {
-	s := &crud{requests: 800}
+	s := &crud{requests: 400}
 	if smoke {
-		s.requests /= 8
+		s.requests /= 4
 	}
 	return s
 }

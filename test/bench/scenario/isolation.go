@@ -24,8 +24,8 @@ const (
 	isolationName = "annex-bench-isolation"
 	// isolationQuiet and isolationFlood are how long core writes are measured
 	// without and with a flood. In a smoke run it is a third of that.
-	isolationQuiet = 800 * time.Millisecond
-	isolationFlood = 2 * time.Second
+	isolationQuiet = 500 * time.Millisecond
+	isolationFlood = 1500 * time.Millisecond
 	smokeWindow    = 3
 )
 

@@ -42,9 +42,9 @@ var (
 )
 
 func newListSelective(smoke bool) *listSelective {
-	s := &listSelective{pace: pace{atLeast: 5, atMost: 100, budget: 600 * time.Millisecond}}
+	s := &listSelective{pace: pace{atLeast: 3, atMost: 100, budget: 300 * time.Millisecond}}
 	if smoke {
-		s.pace.budget /= 3
+		s.pace.budget /= 2
 	}
 	return s
 }
@@ -59,7 +59,8 @@ type selector struct {
 func selectors() []selector {
 	return []selector{
 		{"field", "LIST by field", func(s dataset.Shape, n int) dataset.Selection { return s.OnNode(n % s.Nodes) }},
-		{"label", "LIST by label", func(s dataset.Shape, n int) dataset.Selection { return s.OfApp(n % dataset.Apps) }},
+		{"few", "LIST by label of few", func(s dataset.Shape, n int) dataset.Selection { return s.OnLabeledNode(n % s.Nodes) }},
+		{"label", "LIST by label of many, no index", func(s dataset.Shape, n int) dataset.Selection { return s.OfApp(n % dataset.Apps) }},
 		{"namespace", "LIST of a namespace", func(s dataset.Shape, n int) dataset.Selection { return s.InNamespace(n % s.Namespaces) }},
 	}
 }

@@ -31,7 +31,7 @@ const (
 	stormTimeout = 10 * time.Minute
 	// leastStorm is how long storms are repeated in a round (a third of that in a smoke run), so that a short one too
 	// is long enough for the small request beside it and for the CPU time.
-	leastStorm = time.Second
+	leastStorm = 600 * time.Millisecond
 )
 
 // storm measures many agents that restart at the same moment and get the objects of their nodes again.
