@@ -38,7 +38,7 @@ func TestListWatch(t *testing.T) {
 		stop := func() error { return host.APIServers[0].Stop(context.WithoutCancel(ctx)) }
 		return &listwatch.Running{Config: config, Etcd: []string{host.Etcd.URL}, Stop: stop}, nil
 	}
-	world, err := listwatch.NewWorld(ctx, start, false)
+	world, err := listwatch.NewWorld(ctx, start, listwatch.Variant{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	start := func(ctx context.Context) (*Running, error) { return startAnnex(ctx, dir) }
-	if shared, err = NewWorld(ctx, start, true); err != nil {
+	if shared, err = NewWorld(ctx, start, Variant{OwnTypes: true}); err != nil {
 		return 1, fmt.Errorf("preparing the objects: %w", err)
 	}
 	code = m.Run()

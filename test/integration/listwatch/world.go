@@ -58,15 +58,22 @@ type World struct {
 	resources []*resource
 }
 
-// NewWorld starts a server, writes the history of custom resources and, with
-// ownTypes, of AnnexedGroups, and leaves the server running. The caller owns the
-// world and must Close it.
-func NewWorld(ctx context.Context, start StartFunc, ownTypes bool) (*World, error) {
+// Variant says what a world has beside the history of custom resources.
+type Variant struct {
+	// OwnTypes adds the history of AnnexedGroups.
+	OwnTypes bool
+	// Prepare, if any, is called once when the server serves and has the definitions.
+	Prepare func(context.Context, *rest.Config) error
+}
+
+// NewWorld starts a server, writes the history and leaves the server running. The
+// caller owns the world and must Close it.
+func NewWorld(ctx context.Context, start StartFunc, variant Variant) (*World, error) {
 	w := &World{revisions: map[rv]int64{}, resources: []*resource{newGadgets()}}
-	if ownTypes {
+	if variant.OwnTypes {
 		w.resources = append(w.resources, newAnnexedGroups())
 	}
-	if err := w.writeHistory(ctx, start); err != nil {
+	if err := w.writeHistory(ctx, start, variant.Prepare); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil
@@ -102,7 +109,7 @@ func (w *World) Close() error {
 	return errors.Join(errs...)
 }
 
-func (w *World) writeHistory(ctx context.Context, start StartFunc) error {
+func (w *World) writeHistory(ctx context.Context, start StartFunc, prepare func(context.Context, *rest.Config) error) error {
 	if err := w.start(ctx, start); err != nil {
 		return err
 	}
@@ -112,6 +119,11 @@ func (w *World) writeHistory(ctx context.Context, start StartFunc) error {
 			return err
 		}
 		if err := env.InstallCRD(ctx, w.running.Config, crd); err != nil {
+			return err
+		}
+	}
+	if prepare != nil {
+		if err := prepare(ctx, w.running.Config); err != nil {
 			return err
 		}
 	}
