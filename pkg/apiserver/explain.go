@@ -88,7 +88,7 @@ func (d *declaredIndexes) of(resource schema.GroupVersionResource) (fields []str
 }
 
 // keptHere reports whether requests of the cluster for a resource end here: it is
-// defined and its group is served. Before the gate knows the groups it answers for itself.
+// defined and the gate lets lists of its group pass. Before the gate knows the groups it answers for itself.
 func keptHere(definitions apiextensionslisters.CustomResourceDefinitionLister, gate *serving.Gate) func(schema.GroupResource) bool {
 	return func(resource schema.GroupResource) bool {
 		if resource.Group == kubeannex.GroupName || gate != nil && !gate.HasSynced() {
@@ -100,6 +100,6 @@ func keptHere(definitions apiextensionslisters.CustomResourceDefinitionLister, g
 		if _, err := definitions.Get(resource.String()); err != nil {
 			return false
 		}
-		return gate == nil || slices.Contains([]v1alpha1.ServingMode{v1alpha1.ServingOpen, v1alpha1.ServingReadOnly}, gate.Serving(resource.Group))
+		return gate == nil || slices.Contains([]v1alpha1.ServingMode{"", v1alpha1.ServingOpen, v1alpha1.ServingReadOnly}, gate.Serving(resource.Group))
 	}
 }
