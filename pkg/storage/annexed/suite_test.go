@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -31,6 +32,8 @@ type suite struct {
 	// notOn gives, per stack on which the function cannot pass, the reason. It
 	// is the complete list of what is left out.
 	notOn map[mode]string
+	// alone says that the function sets feature gates, which are those of the process.
+	alone bool
 }
 
 // suites are keyed by the name of the upstream function, and by a variant after
@@ -46,39 +49,56 @@ func suites() map[string]suite {
 // TestUpstreamSuites runs upstream's storage suites over the outermost layer of
 // both stacks, each with an etcd of its own, and over the cached one with indexes
 // as well: by everything that the suites select by, dispatched by a field and by a label, and
-// with a cache that the first read starts.
+// with a cache that the first read starts. The stacks take their turns through a suite
+// together, as most of its time is waiting.
 func TestUpstreamSuites(t *testing.T) {
 	indexes := Indexes{Fields: []string{nameField, "spec.nodeName", "status.phase"}, Labels: []string{"even", "foo"}}
 	byField, byLabel := indexes, indexes
 	byField.Trigger.Field, byLabel.Trigger.Label = "spec.nodeName", "even"
-	for variant, stack := range map[string]struct {
-		mode     mode
-		declared Indexes
-		lazy     bool
-	}{
+	stacks := map[string]suiteStack{
 		string(cached):     {mode: cached},
 		string(uncached):   {mode: uncached},
 		"indexed by field": {mode: cached, declared: byField},
 		"indexed by label": {mode: cached, declared: byLabel},
 		"started lazily":   {mode: cached, declared: byField, lazy: true},
-	} {
-		for name, suite := range suites() {
-			if suite.notOn[stack.mode] != "" || stack.lazy && suite.notOn[lazily] != "" {
-				continue
-			}
-			t.Run(variant+"/"+name, func(t *testing.T) {
-				for gate, enabled := range suite.gates {
-					featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, gate, enabled)
-				}
-				var opts stackOptions
-				if suite.options != nil {
-					opts = suite.options(t)
-				}
-				opts.declared, opts.lazy = stack.declared, stack.lazy
-				suite.run(t.Context(), t, newStack(t, stack.mode, opts))
-			})
-		}
 	}
+	for name, suite := range suites() {
+		t.Run(name, func(t *testing.T) {
+			for gate, enabled := range suite.gates {
+				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, gate, enabled)
+			}
+			var running sync.WaitGroup
+			defer running.Wait()
+			for variant, stack := range stacks {
+				if suite.notOn[stack.mode] != "" || stack.lazy && suite.notOn[lazily] != "" {
+					continue
+				}
+				running.Go(func() {
+					t.Run(variant, func(t *testing.T) { suite.runOn(t, stack) })
+				})
+				if suite.alone {
+					running.Wait()
+				}
+			}
+		})
+	}
+}
+
+// suiteStack is a stack that the suites run on.
+type suiteStack struct {
+	mode     mode
+	declared Indexes
+	lazy     bool
+}
+
+func (s suite) runOn(t *testing.T, stack suiteStack) {
+	t.Helper()
+	var opts stackOptions
+	if s.options != nil {
+		opts = s.options(t)
+	}
+	opts.declared, opts.lazy = stack.declared, stack.lazy
+	s.run(t.Context(), t, newStack(t, stack.mode, opts))
 }
 
 // TestEveryUpstreamSuiteIsRun compares the suites with what upstream's package

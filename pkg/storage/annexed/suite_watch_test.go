@@ -71,13 +71,13 @@ func watchSuites() map[string]suite {
 		"RunSendInitialEventsBackwardCompatibility": {run: func(ctx context.Context, t *testing.T, s *stack) {
 			storagetesting.RunSendInitialEventsBackwardCompatibility(ctx, t, s)
 		}},
-		"RunWatchSemantics": {run: func(ctx context.Context, t *testing.T, s *stack) {
+		"RunWatchSemantics": {alone: true, run: func(ctx context.Context, t *testing.T, s *stack) {
 			storagetesting.RunWatchSemantics(ctx, t, s.settled())
 		}},
-		"RunWatchSemanticInitialEventsExtended": {run: func(ctx context.Context, t *testing.T, s *stack) {
+		"RunWatchSemanticInitialEventsExtended": {alone: true, run: func(ctx context.Context, t *testing.T, s *stack) {
 			storagetesting.RunWatchSemanticInitialEventsExtended(ctx, t, s.settled())
 		}},
-		"RunWatchListMatchSingle": {run: func(ctx context.Context, t *testing.T, s *stack) {
+		"RunWatchListMatchSingle": {alone: true, run: func(ctx context.Context, t *testing.T, s *stack) {
 			storagetesting.RunWatchListMatchSingle(ctx, t, s.settled())
 		}},
 	}
