@@ -62,14 +62,15 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	counts := cfg.Metrics.forResource(cacherConfig.GroupResource)
 	delegated := &countingStore{store: raw, counts: counts, callerOf: callerOfDelegated}
 	if !cfg.WatchCache {
-		return &store{inner: newUncachedStore(delegated, cacherConfig.ResourcePrefix)}, sync.OnceFunc(destroyRaw), nil
+		reads := uncachedReads{store: delegated, prefix: cacherConfig.ResourcePrefix, rule: RuleNoCache}
+		return &store{inner: &rotation{uncached: reads}}, sync.OnceFunc(destroyRaw), nil
 	}
 
 	gauge, hide := cfg.Metrics.showCaches(cacherConfig.GroupResource, versionOf(cacherConfig))
 	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, gauge: gauge, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
-	rotation.lazy, rotation.uncached = cfg.Lazy, uncachedReads{store: delegated, prefix: cacherConfig.ResourcePrefix, rule: RuleGetLatest}
+	rotation.lazy, rotation.uncached = cfg.Lazy, uncachedReads{store: delegated, prefix: cacherConfig.ResourcePrefix, rule: RuleNotStarted}
 	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}
 	if cfg.Indexes != nil {

@@ -240,13 +240,15 @@ func (g *generation) startWatch(ctx context.Context, key string, opts storage.Li
 	if err != nil {
 		return nil, err
 	}
-	return &endingWatch{Interface: watched, forget: g.onEnd(watched.Stop)}, nil
+	unfollow := g.onEnd(watched.Stop)
+	return &endingWatch{Interface: watched, forget: func() { unfollow() }}, nil
 }
 
-// endingWatch is a watch that its generation knows until the client stops it.
+// endingWatch is a watch that its storage knows until the client stops it.
 type endingWatch struct {
 	watch.Interface
-	forget func() bool
+	// forget may be called any number of times.
+	forget func()
 }
 
 // Stop implements watch.Interface.

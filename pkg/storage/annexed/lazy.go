@@ -9,15 +9,21 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/klog/v2"
 )
 
-// firstFillPatience is how long requests wait for the first cache of a storage. It is half
-// of the minute after which a server gives up a request by default (--request-timeout), so
-// that a client hears upstream's answer of a cache that is not filled (429 with
-// Retry-After, or what etcd holds) instead of a timeout.
-const firstFillPatience = 30 * time.Second
+const (
+	// firstFillPatience is how long requests wait for the first cache of a storage. It is half
+	// of the minute after which a server gives up a request by default (--request-timeout), so
+	// that a client hears upstream's answer of a cache that is not filled (429 with
+	// Retry-After, or what etcd holds) instead of a timeout.
+	firstFillPatience = 30 * time.Second
+	// firstFillQueue is the number of requests of one storage that wait. They hold seats of
+	// the server's fairness, and those of one kind must leave some to others.
+	firstFillQueue = 32
+)
 
 var errClosed = errors.New("the storage of this resource was closed")
 
@@ -26,28 +32,67 @@ var errClosed = errors.New("the storage of this resource was closed")
 type lazyStart struct {
 	// over is closed when the cache is filled or waited for no longer.
 	over chan struct{}
+	// queue has room for the requests that wait.
+	queue chan struct{}
 	// err says why there is no cache. It is read after over.
 	err error
 }
 
-// enterFilled returns the cache in service. It starts the first one when there is none and
-// waits until it is filled, at most until ctx is done or the start is older than the
-// patience of the storage. A caller that gives up does not end the start for others.
+func newLazyStart() *lazyStart {
+	return &lazyStart{over: make(chan struct{}), queue: make(chan struct{}, firstFillQueue)}
+}
+
+// wait waits until the start is over. It refuses those for whom there is no room.
+func (s *lazyStart) wait(ctx context.Context) error {
+	select {
+	case <-s.over:
+		return s.err
+	default:
+	}
+	select {
+	case s.queue <- struct{}{}:
+		defer func() { <-s.queue }()
+	default:
+		return apierrors.NewTooManyRequests("the watch cache is being filled for the first time and enough requests wait for it, ask again", 1)
+	}
+	select {
+	case <-s.over:
+		return s.err
+	case <-ctx.Done():
+		return apierrors.NewTimeoutError("the watch cache is being filled for the first time, ask again", 1)
+	}
+}
+
+// enterFilled returns the cache in service, nil in a storage that has none. It starts the
+// first one of a lazy storage and waits until it is filled, until an attempt to
+// fill it fails, until ctx is done, or until the patience of the storage ends. A
+// caller that gives up does not end the start for others.
 // The caller calls calls.Done on the cache.
 func (r *rotation) enterFilled(ctx context.Context) (*generation, error) {
 	if !r.lazy {
 		return r.enter(), nil
 	}
-	start := r.startOnce()
-	select {
-	case <-start.over:
-	case <-ctx.Done():
-		return nil, apierrors.NewTimeoutError("the watch cache is being filled for the first time, ask again", 1)
-	}
-	if start.err != nil {
-		return nil, start.err
+	if err := r.startOnce().wait(ctx); err != nil {
+		return nil, err
 	}
 	return r.enter(), nil
+}
+
+// enterForRead is enterFilled for a list or watch. One that is only explained starts no
+// cache and waits for none: for it there may be none.
+func (r *rotation) enterForRead(ctx context.Context) (*generation, error) {
+	if explains(ctx) {
+		return r.enter(), nil
+	}
+	return r.enterFilled(ctx)
+}
+
+// enterForGet is enterForRead for a GET. One without a resourceVersion goes to etcd and starts no cache either.
+func (r *rotation) enterForGet(ctx context.Context, resourceVersion string) (*generation, error) {
+	if resourceVersion == "" {
+		return r.enter(), nil
+	}
+	return r.enterForRead(ctx)
 }
 
 // startOnce returns the start under way or over, a new one when there is none.
@@ -63,9 +108,9 @@ func (r *rotation) startOnce() *lazyStart {
 	if r.lazyStart != nil {
 		return r.lazyStart
 	}
-	start = &lazyStart{over: make(chan struct{})}
+	start = newLazyStart()
 	if r.stopped {
-		start.err = apierrors.NewServiceUnavailable(errClosed.Error())
+		start.err = closedError()
 		close(start.over)
 		return start
 	}
@@ -77,10 +122,21 @@ func (r *rotation) startOnce() *lazyStart {
 	return start
 }
 
-// fillFirst opens the first cache and waits until it is filled. When it cannot be
-// opened, the next request tries again.
+// closedError tells a client to ask again, as the storage of the changed definition is
+// opened by the next request.
+func closedError() *apierrors.StatusError {
+	err := apierrors.NewServiceUnavailable(errClosed.Error())
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return err
+}
+
+// fillFirst opens the first cache and waits until it is filled or cannot be at once. When
+// it cannot be opened, the next request tries again.
 func (r *rotation) fillFirst() error {
 	first, err := r.openFirst()
+	if errors.Is(err, errClosed) {
+		return closedError()
+	}
 	if err != nil {
 		klog.ErrorS(err, "Opening a watch cache failed, the next request that needs it tries again")
 		r.lock.Lock()
@@ -88,26 +144,29 @@ func (r *rotation) fillFirst() error {
 		r.lazyStart = nil
 		return apierrors.NewInternalError(err)
 	}
+	if r.waitPatiently(first) {
+		r.learnFill(first)
+		return nil
+	}
+	klog.InfoS("A watch cache is not filled yet and refuses lists with selectors: look for objects that cannot be read or a slow etcd", "prefix", first.prefix)
+	r.builds.Go(func() {
+		ctx, cancel := r.attempt()
+		defer cancel()
+		if first.cache.Wait(ctx) == nil {
+			r.learnFill(first)
+		}
+	})
+	return nil
+}
+
+// waitPatiently reports whether a cache is filled at its first attempt and in time.
+func (r *rotation) waitPatiently(first *generation) bool {
 	ctx, cancel := r.attempt()
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, r.patience)
 	defer cancel()
-	switch err := first.cache.Wait(ctx); {
-	case err == nil:
-		r.learnFill(ctx, first)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		klog.InfoS("A watch cache is not filled yet and refuses lists with selectors: look for objects that cannot be read or a slow etcd", "prefix", first.prefix)
-	}
-	return nil
-}
-
-// enterForGet is enterFilled for a GET with a resourceVersion. One without goes to etcd and
-// starts no cache: for it there may be none.
-func (r *rotation) enterForGet(ctx context.Context, resourceVersion string) (*generation, error) {
-	if resourceVersion == "" {
-		return r.enter(), nil
-	}
-	return r.enterFilled(ctx)
+	defer first.source.onFailure(cancel)()
+	return first.cache.Wait(ctx) == nil
 }
 
 // direct returns what answers a call that needs no cache. The caller calls done.

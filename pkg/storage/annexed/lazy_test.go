@@ -11,14 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -79,9 +77,22 @@ func TestWhatStartsACache(t *testing.T) {
 			_, err := s.GetCurrentResourceVersion(ctx)
 			return err
 		}},
-		"progress":                             {call: func(ctx context.Context, s storage.Interface) error { return s.RequestWatchProgress(ctx) }},
-		"readiness":                            {call: func(_ context.Context, s storage.Interface) error { return s.ReadinessCheck() }},
-		"compaction":                           {call: func(_ context.Context, s storage.Interface) error { _ = s.CompactRevision(); return nil }},
+		"progress":   {call: func(ctx context.Context, s storage.Interface) error { return s.RequestWatchProgress(ctx) }},
+		"readiness":  {call: func(_ context.Context, s storage.Interface) error { return s.ReadinessCheck() }},
+		"compaction": {call: func(_ context.Context, s storage.Interface) error { _ = s.CompactRevision(); return nil }},
+		"explained list": {call: func(ctx context.Context, s storage.Interface) error {
+			ctx, _ = WithExplanation(ctx)
+			return list(everyPod())(ctx, s)
+		}},
+		"explained watch": {call: func(ctx context.Context, s storage.Interface) error {
+			ctx, _ = WithExplanation(ctx)
+			_, err := s.Watch(ctx, podPrefix, everyPod())
+			return err
+		}},
+		"explained get at any revision": {call: func(ctx context.Context, s storage.Interface) error {
+			ctx, _ = WithExplanation(ctx)
+			return get(storage.GetOptions{ResourceVersion: "0"})(ctx, s)
+		}},
 		"get at any revision":                  {call: get(storage.GetOptions{ResourceVersion: "0"}), want: 1},
 		"list":                                 {call: list(everyPod()), want: 1},
 		"list at any revision with a selector": {call: list(storage.ListOptions{ResourceVersion: "0", Predicate: selective}), want: 1},
@@ -152,16 +163,18 @@ func TestFirstListKnowsEverything(t *testing.T) {
 	}
 }
 
-// TestRequestsShareTheFirstCache lets many ask while etcd cannot be read. One gives up.
+// TestRequestsShareTheFirstCache lets many ask while etcd is slow. One gives up, and those
+// for whom there is no room are sent away.
 func TestRequestsShareTheFirstCache(t *testing.T) {
 	s := newStack(t, cached, stackOptions{lazy: true})
 	createPod(t.Context(), t, s, "web")
-	s.transformer.setFailing(true)
+	release := s.transformer.hold()
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() { first <- s.GetList(ctx, podPrefix, everyPod(), newPodList()) }()
 	eventually(t, "a cache to read", func() bool { return s.fills() > 0 })
-	results := make(chan error, 40)
+	start := rotationOf(s.Interface).startOnce()
+	results := make(chan error, firstFillQueue-1)
 	for i := range cap(results) {
 		go func() {
 			opts := everyPod()
@@ -176,6 +189,13 @@ func TestRequestsShareTheFirstCache(t *testing.T) {
 			results <- err
 		}()
 	}
+	eventually(t, "all to wait", func() bool { return len(start.queue) == firstFillQueue })
+	for range 2 {
+		err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList())
+		if after, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || after != 1 {
+			t.Errorf("list for which there is no room ended with %v, want 429 that asks to wait for a second", err)
+		}
+	}
 	cancel()
 	if err := <-first; !apierrors.IsTimeout(err) {
 		t.Errorf("list of a client that has gone ended with %v, want a timeout", err)
@@ -185,7 +205,7 @@ func TestRequestsShareTheFirstCache(t *testing.T) {
 		t.Fatalf("a list ended before there was anything to list: %v", err)
 	default:
 	}
-	s.transformer.setFailing(false)
+	release()
 	for range cap(results) {
 		if err := <-results; err != nil {
 			t.Error(err)
@@ -196,19 +216,46 @@ func TestRequestsShareTheFirstCache(t *testing.T) {
 	}
 }
 
-// TestPatienceEnds has a cache that cannot be filled. Upstream decides then.
+// TestPatienceEnds has a cache that cannot be filled, and one that is not in time. Upstream
+// decides then.
 func TestPatienceEnds(t *testing.T) {
-	s := newStack(t, cached, stackOptions{lazy: true})
-	rotationOf(s.Interface).patience = 50 * time.Millisecond
-	createPod(t.Context(), t, s, "web")
-	s.transformer.setFailing(true)
+	for name, tc := range map[string]struct {
+		patience time.Duration
+		hinder   func(*steeredTransformer) (mend func())
+	}{
+		"cannot be filled": {patience: time.Hour, hinder: func(transformer *steeredTransformer) func() {
+			transformer.setFailing(true)
+			return func() { transformer.setFailing(false) }
+		}},
+		"takes too long": {patience: 50 * time.Millisecond, hinder: (*steeredTransformer).hold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, cached, stackOptions{lazy: true})
+			r := rotationOf(s.Interface)
+			r.patience = tc.patience
+			createPod(t.Context(), t, s, "web")
+			mend := tc.hinder(s.transformer)
+			refusesUntilFilled(t, s, mend)
+			eventually(t, "the revision of the fill to be known", func() bool {
+				r.lock.RLock()
+				defer r.lock.RUnlock()
+				return r.late.filled > r.late.born
+			})
+		})
+	}
+}
+
+// refusesUntilFilled checks that a cache refuses what etcd must not be asked, until it is
+// filled after mend was called.
+func refusesUntilFilled(t *testing.T, s *stack, mend func()) {
+	t.Helper()
 	if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("got %v, want 429", err)
 	}
 	if _, err := s.Watch(t.Context(), podPrefix, everyPod()); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("watch: got %v, want 429", err)
 	}
-	s.transformer.setFailing(false)
+	mend()
 	eventually(t, "list to be answered", func() bool { return s.GetList(t.Context(), podPrefix, everyPod(), newPodList()) == nil })
 }
 
@@ -270,65 +317,15 @@ func TestUnusedStorageLeavesNothingBehind(t *testing.T) {
 				}
 			}
 			destroy()
-			if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); err == nil {
+			err = s.GetList(t.Context(), podPrefix, everyPod(), newPodList())
+			if after, ok := apierrors.SuggestsClientDelay(err); !used && (!apierrors.IsServiceUnavailable(err) || !ok || after != 1) {
+				t.Errorf("list of a storage that is destroyed ended with %v, want 503 that asks to wait for a second", err)
+			}
+			if err == nil {
 				t.Error("a storage that is destroyed answers a list")
 			}
 			awaitWakeUps(t)
 			goleak.VerifyNone(t, running)
-		})
-	}
-}
-
-// TestWatchFromBeforeTheFirstCache watches from a revision that the storage gave before it
-// had a cache, as a client does that creates an object and follows it.
-func TestWatchFromBeforeTheFirstCache(t *testing.T) {
-	s := newStack(t, cached, stackOptions{lazy: true})
-	web := createPod(t.Context(), t, s, "web")
-	createPod(t.Context(), t, s, "db")
-	if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); err != nil {
-		t.Fatal(err)
-	}
-	opts := everyPod()
-	opts.ResourceVersion = web.ResourceVersion
-	watched, err := s.Watch(t.Context(), podPrefix, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	createPod(t.Context(), t, s, "cache")
-	var got []string
-	for range 2 {
-		event := <-watched.ResultChan()
-		if event.Type != watch.Added {
-			t.Fatalf("got %v", event)
-		}
-		got = append(got, event.Object.(*example.Pod).Name)
-	}
-	if diff := cmp.Diff([]string{"db", "cache"}, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
-	s.destroy()
-	if event, ok := <-watched.ResultChan(); ok {
-		t.Errorf("got %v, want the watch to end with the storage", event)
-	}
-}
-
-func TestLateness(t *testing.T) {
-	for name, tc := range map[string]struct {
-		late     lateness
-		revision uint64
-		want     bool
-	}{
-		"not known when it was opened":   {late: lateness{filled: 9}, revision: 5},
-		"from before it was opened":      {late: lateness{born: 3, filled: 9}, revision: 2},
-		"from when it was opened":        {late: lateness{born: 3, filled: 9}, revision: 3, want: true},
-		"from before the cache":          {late: lateness{born: 3, filled: 9}, revision: 8, want: true},
-		"from when the cache was filled": {late: lateness{born: 3, filled: 9}, revision: 9},
-		"any":                            {late: lateness{born: 3, filled: 9}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := tc.late.missed(tc.revision); got != tc.want {
-				t.Errorf("got %t, want %t", got, tc.want)
-			}
 		})
 	}
 }

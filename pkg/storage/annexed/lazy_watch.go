@@ -5,6 +5,8 @@ package annexed
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
@@ -12,10 +14,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
+const (
+	// lateWatches is the number of watches of one storage that etcd answers at a time, and
+	// lateWatchPeriod how long it does. etcd has everything read for each of them, so they
+	// are for the few clients that follow what they have just written.
+	lateWatches     = 64
+	lateWatchPeriod = time.Minute
+)
+
 // lateness is what a cache missed because it was started later than its storage. Upstream's
 // cache would have those events, so a client that creates an object and watches from
-// there is not sent away: etcd answers its watch. Older watches than that are refused as after any
-// start of a server (410), for there may be a great many, and etcd has each of them read for itself.
+// there is not sent away: etcd answers its watch. Older watches than that, and those above
+// lateWatches, are refused by the cache as after any start of a server (410).
 type lateness struct {
 	// born is the revision at which the storage was opened, 0 while it is not known.
 	born uint64
@@ -45,7 +55,9 @@ func (r *rotation) learnBirth(store storage.Interface) {
 }
 
 // learnFill asks a cache that is filled how far it is.
-func (r *rotation) learnFill(ctx context.Context, first *generation) {
+func (r *rotation) learnFill(first *generation) {
+	ctx, cancel := r.attempt()
+	defer cancel()
 	list := first.newList()
 	// One object that is not there: a list of many at resourceVersion 0 ignores its limit.
 	err := first.cache.GetList(ctx, first.prefix+"none", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything}, list)
@@ -79,13 +91,30 @@ func (r *rotation) missed(opts storage.ListOptions) bool {
 	return r.late.missed(revision)
 }
 
-// watchMissed lets etcd answer a watch. It ends with the storage, as one of a cache does.
-func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	reads := r.uncached
-	reads.rule = RuleWatch
-	watched, err := reads.watch(ctx, key, opts)
-	if err != nil {
-		return nil, err
+// watchMissed lets etcd answer a watch, or reports that too many are answered so already.
+// The watch ends after lateWatchPeriod, or with the storage, as one of a cache does.
+func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.ListOptions) (watched watch.Interface, ok bool, err error) {
+	release := func() {}
+	if !explains(ctx) {
+		select {
+		case r.lateWatches <- struct{}{}:
+			release = sync.OnceFunc(func() { <-r.lateWatches })
+		default:
+			return nil, false, nil
+		}
 	}
-	return &endingWatch{Interface: watched, forget: r.onEnd(watched.Stop)}, nil
+	reads := r.uncached
+	reads.rule = RuleWatchFromEtcd
+	watched, err = reads.watch(ctx, key, opts)
+	if err != nil {
+		release()
+		return nil, true, err
+	}
+	timer := time.AfterFunc(r.lateWatchPeriod, watched.Stop)
+	unfollow := r.onEnd(watched.Stop)
+	return &endingWatch{Interface: watched, forget: func() {
+		timer.Stop()
+		unfollow()
+		release()
+	}}, true, nil
 }

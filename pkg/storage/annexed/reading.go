@@ -46,8 +46,13 @@ const (
 	RuleNoCache Rule = "NoCache"
 	// RuleGetLatest is a GET without a resourceVersion, which goes to etcd.
 	RuleGetLatest Rule = "GetLatest"
+	// RuleNotStarted is a read that is only explained, of a version whose cache nobody has
+	// needed yet. Carried out it would start the cache and wait until that is filled.
+	RuleNotStarted Rule = "NotStarted"
 	// RuleWatch is a watch, which the cache serves.
 	RuleWatch Rule = "Watch"
+	// RuleWatchFromEtcd is one that begins before the cache did.
+	RuleWatchFromEtcd Rule = "WatchFromEtcd"
 )
 
 // Reading is how a read was answered, or would be.
@@ -93,10 +98,18 @@ func (r *Recorder) record(reading Reading) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.recorded {
-		reading.Scanned += r.reading.Scanned
-		reading.Returned += r.reading.Returned
+		reading.Scanned = sum(reading.Scanned, r.reading.Scanned)
+		reading.Returned = sum(reading.Returned, r.reading.Returned)
 	}
 	r.reading, r.recorded = reading, true
+}
+
+// sum adds two numbers of which -1 stands for one that is not known.
+func sum(a, b int64) int64 {
+	if a < 0 || b < 0 {
+		return -1
+	}
+	return a + b
 }
 
 type recorderKey struct{}
@@ -120,6 +133,12 @@ func WithExplanation(ctx context.Context) (context.Context, *Recorder) {
 func recorderOf(ctx context.Context) *Recorder {
 	r, _ := ctx.Value(recorderKey{}).(*Recorder)
 	return r
+}
+
+// explains reports whether the reads of a context are only explained.
+func explains(ctx context.Context) bool {
+	recorder := recorderOf(ctx)
+	return recorder != nil && recorder.explainOnly
 }
 
 // HasRecorder reports whether the reads of a context are recorded or explained already.

@@ -27,7 +27,8 @@ var _ storage.Interface = &rotation{}
 // a custom resource do when its definition changes; clients continue on the next
 // one, or list anew when it does not reach back so far.
 //
-// All caches are over one etcd3 store.
+// All caches are over one etcd3 store. A rotation of which nothing but uncached is set has
+// no cache ever.
 type rotation struct {
 	// open builds a cache with indexes that nothing was asked of yet.
 	open func(Indexes) (*generation, error)
@@ -44,9 +45,13 @@ type rotation struct {
 	// lazy lets the first request that needs a cache start it and wait with patience.
 	lazy     bool
 	patience time.Duration
+	// lateWatches has room for the watches that etcd answers as the first cache began too
+	// late for them, each for lateWatchPeriod.
+	lateWatches     chan struct{}
+	lateWatchPeriod time.Duration
 	// fill opens the first cache. It is not part of the request that starts it.
 	fill func() error
-	// uncached answers what needs no cache while there is none.
+	// uncached answers while there is no cache.
 	uncached uncachedReads
 
 	lock sync.RWMutex
@@ -69,6 +74,7 @@ type rotation struct {
 func newRotation(ctx context.Context, turns *turns, open func(Indexes) (*generation, error), fresh func(context.Context, *generation) error) *rotation {
 	r := &rotation{
 		open: open, fresh: fresh, turns: turns, patience: firstFillPatience, replaced: map[*generation]struct{}{},
+		lateWatches: make(chan struct{}, lateWatches), lateWatchPeriod: lateWatchPeriod,
 		attempt: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
 		onEnd:   func(call func()) func() bool { return context.AfterFunc(ctx, call) },
 	}
@@ -224,7 +230,7 @@ func (r *rotation) stop() {
 	}
 }
 
-// enter returns the cache in service, nil before the first is opened. The caller calls calls.Done on it.
+// enter returns the cache in service, nil when there is none. The caller calls calls.Done on it.
 func (r *rotation) enter() *generation {
 	r.lock.RLock()
 	defer r.lock.RUnlock()
@@ -270,16 +276,20 @@ func (r *rotation) Delete(
 
 // Watch implements storage.Interface. The watch ends with the cache, or with the storage.
 func (r *rotation) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	g, err := r.enterFilled(ctx)
-	if ctx.Err() != nil && g == nil {
+	g, err := r.enterForRead(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return watch.NewEmptyWatch(), nil // upstream's way to answer a client that has gone
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
+	case g == nil:
+		return r.uncached.watch(ctx, key, opts)
 	}
 	defer g.calls.Done()
 	if r.missed(opts) {
-		return r.watchMissed(ctx, key, opts)
+		if watched, ok, err := r.watchMissed(ctx, key, opts); ok {
+			return watched, err
+		}
 	}
 	return g.watch(ctx, key, opts)
 }
@@ -299,9 +309,12 @@ func (r *rotation) Get(ctx context.Context, key string, opts storage.GetOptions,
 
 // GetList implements storage.Interface.
 func (r *rotation) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	g, err := r.enterFilled(ctx)
+	g, err := r.enterForRead(ctx)
 	if err != nil {
 		return err
+	}
+	if g == nil {
+		return r.uncached.getList(ctx, key, opts, listObj)
 	}
 	defer g.calls.Done()
 	return g.getList(ctx, key, opts, listObj)

@@ -27,6 +27,10 @@ type source struct {
 	join func(context.Context) (context.Context, context.CancelFunc)
 	// end ends the lists under way. Nobody waits for them: they may go on after Cacher.Stop.
 	end context.CancelFunc
+	// onFailure calls a function in a goroutine of its own once an attempt to read
+	// everything has failed, unless the function that it returns was called before.
+	onFailure func(func()) func() bool
+	fail      context.CancelFunc
 
 	lock  sync.Mutex
 	isCut bool
@@ -38,8 +42,11 @@ type source struct {
 
 func newSource(store storage.Interface) *source {
 	ended, end := context.WithCancel(context.Background())
+	failed, fail := context.WithCancel(context.Background())
 	return &source{
-		store: store, end: end, open: map[*sourceWatch]struct{}{}, quiet: make(chan struct{}),
+		store: store, end: end, fail: fail,
+		onFailure: func(call func()) func() bool { return context.AfterFunc(failed, call) },
+		open:      map[*sourceWatch]struct{}{}, quiet: make(chan struct{}),
 		join: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			release := context.AfterFunc(ended, cancel)
@@ -81,6 +88,7 @@ func (s *source) Watch(ctx context.Context, key string, opts storage.ListOptions
 	}
 	watched, err := s.store.Watch(ctx, key, opts)
 	if err != nil {
+		s.fail()
 		return nil, err
 	}
 	s.lock.Lock()
@@ -104,7 +112,11 @@ func (s *source) wasCut() bool {
 func (s *source) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	ctx, cancel := s.join(ctx)
 	defer cancel()
-	return s.store.GetList(ctx, key, opts, listObj)
+	err := s.store.GetList(ctx, key, opts, listObj)
+	if err != nil {
+		s.fail()
+	}
+	return err
 }
 
 // Versioner implements storage.Interface.
@@ -162,7 +174,8 @@ func (s *source) CompactRevision() int64 { return s.store.CompactRevision() }
 
 // sourceWatch knows when the reflector has done with it: whatever the end, the
 // reflector calls Stop after the last event (k8s.io/client-go
-// tools/cache/reflector.go, handleAnyWatch).
+// tools/cache/reflector.go, handleAnyWatch). One that sends everything goes on when the
+// cache is filled, so the end of a watch before that is a failed attempt.
 type sourceWatch struct {
 	watch.Interface
 	source *source
@@ -171,6 +184,7 @@ type sourceWatch struct {
 // Stop implements watch.Interface.
 func (w *sourceWatch) Stop() {
 	w.Interface.Stop()
+	w.source.fail()
 	w.source.lock.Lock()
 	defer w.source.lock.Unlock()
 	if _, ok := w.source.open[w]; ok {

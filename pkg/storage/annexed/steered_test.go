@@ -94,6 +94,7 @@ func (w *expiringWatch) run() {
 type steeredTransformer struct {
 	inner   atomic.Pointer[value.Transformer]
 	failing atomic.Bool
+	held    atomic.Pointer[chan struct{}]
 }
 
 var _ value.Transformer = &steeredTransformer{}
@@ -108,6 +109,13 @@ func (t *steeredTransformer) current() value.Transformer { return *t.inner.Load(
 
 func (t *steeredTransformer) setFailing(failing bool) { t.failing.Store(failing) }
 
+// hold lets reads wait until release is called.
+func (t *steeredTransformer) hold() (release func()) {
+	held := make(chan struct{})
+	t.held.Store(&held)
+	return func() { close(held) }
+}
+
 // replace returns a function that undoes it.
 func (t *steeredTransformer) replace(next value.Transformer) func() {
 	previous := t.inner.Swap(&next)
@@ -115,6 +123,13 @@ func (t *steeredTransformer) replace(next value.Transformer) func() {
 }
 
 func (t *steeredTransformer) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
+	if held := t.held.Load(); held != nil {
+		select {
+		case <-*held:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
 	if t.failing.Load() {
 		return nil, false, errSynthetic
 	}

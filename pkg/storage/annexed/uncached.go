@@ -11,24 +11,39 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher/delegator"
 )
 
-// uncachedReads are the reads that etcd answers while there is no cache that could, and
-// the record of them.
+// uncachedReads are the reads that etcd answers where there is no cache, for now or for
+// ever, and the record of them.
 type uncachedReads struct {
 	// store is the etcd3 store.
 	store storage.Interface
 	// prefix is that of all keys.
 	prefix string
-	// rule says why there is no cache.
+	// rule says why it is not a cache that answers.
 	rule Rule
+}
+
+// reading is the record of a read that etcd answers, or, where only the start of the cache is
+// missing, of one that the cache would.
+func (u uncachedReads) reading() Reading {
+	reading := Reading{Source: SourceEtcd, Rule: u.rule, Total: -1}
+	if u.rule == RuleNotStarted {
+		reading.Source = SourceCache
+	}
+	return reading
 }
 
 // get answers a GET.
 func (u uncachedReads) get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
 	err := u.store.Get(ctx, key, opts, objPtr)
 	if recorder := recorderOf(ctx); recorder != nil {
-		recorder.record(readingOfGet(Reading{Source: SourceEtcd, Rule: u.rule, Total: -1}, err))
+		reading := u.reading()
+		if u.rule == RuleNotStarted && opts.ResourceVersion == "" {
+			reading.Source, reading.Rule = SourceEtcd, RuleGetLatest
+		}
+		recorder.record(readingOfGet(reading, err))
 	}
 	return err
 }
@@ -44,7 +59,7 @@ func (u uncachedReads) getList(ctx context.Context, key string, opts storage.Lis
 	}
 	counted := countComparisons(&opts.Predicate)
 	err := u.store.GetList(ctx, key, opts, listObj)
-	reading := Reading{Source: SourceEtcd, Rule: u.rule, Total: -1}
+	reading := u.reading()
 	if err == nil {
 		reading.Returned = int64(meta.LenList(listObj))
 	}
@@ -59,8 +74,7 @@ func (u uncachedReads) watch(ctx context.Context, key string, opts storage.ListO
 	if recorder == nil {
 		return u.store.Watch(ctx, key, opts)
 	}
-	reading := Reading{Source: SourceEtcd, Rule: u.rule, Total: -1}
-	watched := watch.NewEmptyWatch()
+	reading, watched := u.reading(), watch.NewEmptyWatch()
 	var err error
 	if recorder.explainOnly {
 		_, err = u.store.Versioner().ParseResourceVersion(opts.ResourceVersion)
@@ -77,12 +91,11 @@ func (u uncachedReads) watch(ctx context.Context, key string, opts storage.ListO
 // explainList decides and records a list without reading it. That its revision is
 // compacted is found out only by reading. The answer has no resource version.
 func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	reading := Reading{Rule: u.rule, Total: -1}
-	if _, _, err := storage.ValidateListOptions(key, u.store.Versioner(), opts); err != nil {
+	reading, err := u.decide(key, opts)
+	if err != nil {
 		recorder.record(reading)
 		return err
 	}
-	reading.Source = SourceEtcd
 	if stats, err := u.store.Stats(ctx); err == nil {
 		reading.Total, reading.ObjectBytes = stats.ObjectCount, stats.EstimatedAverageObjectSizeBytes
 	}
@@ -98,30 +111,27 @@ func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key 
 	return noItems(listObj)
 }
 
-var _ storage.Interface = &uncachedStore{}
-
-// uncachedStore is the etcd3 store of a server without a watch cache, with the record of
-// its reads.
-type uncachedStore struct {
-	storage.Interface
-	reads uncachedReads
-}
-
-func newUncachedStore(store storage.Interface, prefix string) *uncachedStore {
-	return &uncachedStore{Interface: store, reads: uncachedReads{store: store, prefix: prefix, rule: RuleNoCache}}
-}
-
-// Get implements storage.Interface.
-func (s *uncachedStore) Get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
-	return s.reads.get(ctx, key, opts, objPtr)
-}
-
-// GetList implements storage.Interface.
-func (s *uncachedStore) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	return s.reads.getList(ctx, key, opts, listObj)
-}
-
-// Watch implements storage.Interface.
-func (s *uncachedStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	return s.reads.watch(ctx, key, opts)
+// decide says from where a list would be served. Upstream decides for a cache that has just
+// been filled, which has no state of before.
+func (u uncachedReads) decide(key string, opts storage.ListOptions) (Reading, error) {
+	reading, refused := u.reading(), Reading{Rule: u.rule, Total: -1}
+	if _, _, err := storage.ValidateListOptions(key, u.store.Versioner(), opts); err != nil {
+		return refused, err
+	}
+	if u.rule != RuleNotStarted {
+		return reading, nil
+	}
+	result, err := delegator.ShouldDelegateList(opts, delegator.CacheWithoutSnapshots{})
+	if err != nil {
+		return refused, err
+	}
+	if result.ShouldDelegate {
+		reading.Source, reading.Rule = SourceEtcd, ruleOf(opts, SourceEtcd)
+		return reading, nil
+	}
+	if _, err := u.store.Versioner().ParseResourceVersion(opts.ResourceVersion); err != nil {
+		return refused, err
+	}
+	reading.LimitIgnored = opts.Recursive && opts.Predicate.Limit > 0 && opts.ResourceVersion == "0"
+	return reading, nil
 }
