@@ -62,7 +62,7 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	counts := cfg.Metrics.forResource(cacherConfig.GroupResource)
 	delegated := &countingStore{store: raw, counts: counts, callerOf: callerOfDelegated}
 	if !cfg.WatchCache {
-		reads := uncachedReads{store: delegated, prefix: cacherConfig.ResourcePrefix, rule: RuleNoCache}
+		reads := newUncachedReads(delegated, cacherConfig.ResourcePrefix, RuleNoCache)
 		return &store{inner: &rotation{uncached: reads}}, sync.OnceFunc(destroyRaw), nil
 	}
 
@@ -70,7 +70,7 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, gauge: gauge, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
-	rotation.lazy, rotation.uncached = cfg.Lazy, uncachedReads{store: delegated, prefix: cacherConfig.ResourcePrefix, rule: RuleNotStarted}
+	rotation.lazy, rotation.uncached = cfg.Lazy, newUncachedReads(delegated, cacherConfig.ResourcePrefix, RuleNotStarted)
 	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}
 	if cfg.Indexes != nil {

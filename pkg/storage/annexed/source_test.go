@@ -218,3 +218,50 @@ func TestSourceDoesNotWaitForEver(t *testing.T) {
 		t.Error("the source is said to be quiet with a watch that nobody stopped")
 	}
 }
+
+// failingStorage refuses what its errors say.
+type failingStorage struct {
+	storage.Interface
+	listErr, watchErr error
+}
+
+func (s failingStorage) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
+	return s.listErr
+}
+
+func (s failingStorage) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
+	return watch.NewFake(), s.watchErr
+}
+
+// TestSourceTellsOfFailures reads everything in the ways that a reflector does.
+func TestSourceTellsOfFailures(t *testing.T) {
+	list := func(ctx context.Context, s *source) { _ = s.GetList(ctx, podPrefix, everyPod(), newPodList()) }
+	watched := func(ctx context.Context, s *source) watch.Interface {
+		w, _ := s.Watch(ctx, podPrefix, everyPod())
+		return w
+	}
+	for name, tc := range map[string]struct {
+		storage failingStorage
+		read    func(context.Context, *source)
+		want    bool
+	}{
+		"list":               {read: list},
+		"list that fails":    {storage: failingStorage{listErr: errSynthetic}, read: list, want: true},
+		"watch":              {read: func(ctx context.Context, s *source) { watched(ctx, s) }},
+		"watch that fails":   {storage: failingStorage{watchErr: errSynthetic}, read: func(ctx context.Context, s *source) { watched(ctx, s) }, want: true},
+		"watch that is over": {read: func(ctx context.Context, s *source) { watched(ctx, s).Stop() }, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSource(tc.storage)
+			told := make(chan struct{})
+			forget := s.onFailure(func() { close(told) })
+			tc.read(t.Context(), s)
+			if failed := !forget(); failed != tc.want {
+				t.Errorf("got a failure %t, want %t", failed, tc.want)
+			}
+			if tc.want {
+				<-told
+			}
+		})
+	}
+}

@@ -6,6 +6,8 @@ package annexed
 import (
 	"context"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +25,12 @@ type uncachedReads struct {
 	prefix string
 	// rule says why it is not a cache that answers.
 	rule Rule
+	// stats are those that an explanation asked for last, nil before.
+	stats *atomic.Pointer[knownStats]
+}
+
+func newUncachedReads(store storage.Interface, prefix string, rule Rule) uncachedReads {
+	return uncachedReads{store: store, prefix: prefix, rule: rule, stats: &atomic.Pointer[knownStats]{}}
 }
 
 // reading is the record of a read that etcd answers, or, where only the start of the cache is
@@ -96,7 +104,7 @@ func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key 
 		recorder.record(reading)
 		return err
 	}
-	if stats, err := u.store.Stats(ctx); err == nil {
+	if stats, err := u.recentStats(ctx); err == nil {
 		reading.Total, reading.ObjectBytes = stats.ObjectCount, stats.EstimatedAverageObjectSizeBytes
 	}
 	reading.Scanned, reading.Returned = -1, -1
@@ -109,6 +117,18 @@ func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key 
 	}
 	recorder.record(reading)
 	return noItems(listObj)
+}
+
+// recentStats are not older than statsAge: etcd counts all keys for them.
+func (u uncachedReads) recentStats(ctx context.Context) (storage.Stats, error) {
+	if known := u.stats.Load(); known != nil && time.Since(known.at) < statsAge {
+		return known.Stats, nil
+	}
+	stats, err := u.store.Stats(ctx)
+	if err == nil {
+		u.stats.Store(&knownStats{Stats: stats, at: time.Now()})
+	}
+	return stats, err
 }
 
 // decide says from where a list would be served. Upstream decides for a cache that has just
