@@ -25,6 +25,9 @@ type ExtraConfig struct {
 	WatchCache bool
 	// Gated says that requests for adopted groups pass the serving gate.
 	Gated bool
+	// Trust returns nil once the server knows whose certificates prove who a client is.
+	// Until then requests are refused. A nil Trust means that it knows at once.
+	Trust func() error
 	// ControllerUser is the name of the one user who may import objects.
 	ControllerUser string
 	// ServingMetrics counts what the gate refuses. Who wants to see them registers it.
@@ -107,6 +110,8 @@ func (c *Config) Complete() CompletedConfig {
 		gate = c.installGate()
 	}
 	served := c.installReads()
+	c.installTrust()
+	c.noteLoopback()
 	return CompletedConfig{&completedConfig{
 		genericConfig:  c.GenericConfig.Complete(),
 		customResource: customResource,

@@ -45,6 +45,36 @@ func (c *Config) installGate() *serving.Gate {
 	return gate
 }
 
+// trustCheckName is the name of what is waited for before anybody is authenticated, in /readyz.
+const trustCheckName = "authentication-settings"
+
+// installTrust refuses requests until the server knows whom to trust. It must be
+// called before the configuration is completed and after the gate is installed.
+func (c *Config) installTrust() {
+	trust := c.ExtraConfig.Trust
+	if trust == nil {
+		return
+	}
+	build := c.GenericConfig.BuildHandlerChainFunc
+	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
+		return serving.WithTrust(build(apiHandler, config), trust, Codecs)
+	}
+	c.GenericConfig.AddReadyzChecks(healthz.NamedCheck(trustCheckName, func(*http.Request) error { return trust() }))
+}
+
+// noteLoopback tells the gate, the account of reads and WithTrust which requests
+// are the server's own. It must be called after those are installed.
+func (c *Config) noteLoopback() {
+	build := c.GenericConfig.BuildHandlerChainFunc
+	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
+		chain := build(apiHandler, config)
+		if config.LoopbackClientConfig == nil {
+			return chain
+		}
+		return serving.WithLoopback(chain, config.LoopbackClientConfig.BearerToken)
+	}
+}
+
 // groupsHookName is the name of the start of the informer of AnnexedGroups in /readyz.
 const groupsHookName = "annexed-groups"
 

@@ -6,7 +6,9 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path"
 	"sync"
 	"time"
 
@@ -110,11 +112,20 @@ func (p *cacheProbe) probe(ctx context.Context, definition *apiextensionsv1.Cust
 	}
 	for _, version := range rest {
 		err := p.client.Get().AbsPath("apis", version.Group, version.Version, object).MaxRetries(0).Do(ctx).Error()
-		if err != nil && !apierrors.IsNotFound(err) { // not deleted meanwhile
+		if err != nil && !isDeleted(err, path.Base(object)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// isDeleted says that a server knows the kind of an object, but not the object. A path that
+// is not served, which apiextensions answers for a version that it does not know yet, is 404
+// too, but no Status that names the object.
+func isDeleted(err error, name string) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
+		status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == name
 }
 
 // split parts the served versions into the stored one, or the first where that is not
@@ -149,11 +160,11 @@ func (p *cacheProbe) split(definition *apiextensionsv1.CustomResourceDefinition)
 // filled when there were none says for a moment that it is ready although what
 // came since cannot be converted. It returns the path of that object below the version.
 func (p *cacheProbe) fromCache(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, resource schema.GroupVersionResource) (string, error) {
-	path := []string{"apis", resource.Group, resource.Version}
+	within := []string{"apis", resource.Group, resource.Version}
 	if definition.Spec.Scope == apiextensionsv1.NamespaceScoped {
-		path = append(path, "namespaces", "default")
+		within = append(within, "namespaces", "default")
 	}
-	err := p.client.Get().AbsPath(append(path, resource.Resource)...).
+	err := p.client.Get().AbsPath(append(within, resource.Resource)...).
 		Param("fieldSelector", "metadata.name="+probeName).
 		Param("resourceVersion", "0").
 		MaxRetries(0).

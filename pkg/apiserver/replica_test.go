@@ -4,8 +4,10 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,19 +18,43 @@ import (
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
+// refusal is an answer. A body that begins as JSON is a Status.
+type refusal struct {
+	code int
+	body string
+}
+
+func (r refusal) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if strings.HasPrefix(r.body, "{") {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(r.code)
+	_, _ = w.Write([]byte(r.body))
+}
+
+// notFound is how a server answers that an object is not there.
+func notFound(name string) string {
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"not found",`+
+		`"reason":"NotFound","details":{"name":%q,"group":"lab.annex.test","kind":"gadgets"},"code":404}`, name)
+}
+
 // TestCacheProbe looks at what is asked of the server. No version has a cache.
 func TestCacheProbe(t *testing.T) {
-	const object = `{"metadata":{"name":"a","namespace":"t"}}`
+	const (
+		object = `{"metadata":{"name":"a","namespace":"t"}}`
+		beta   = "/apis/lab.annex.test/v1beta1/namespaces/t/gadgets/a"
+	)
 	version := func(name string, served, stored bool) apiextensionsv1.CustomResourceDefinitionVersion {
 		return apiextensionsv1.CustomResourceDefinitionVersion{Name: name, Served: served, Storage: stored}
 	}
 	for name, tc := range map[string]struct {
 		versions []apiextensionsv1.CustomResourceDefinitionVersion
 		items    string
-		// refused is a path that is answered by 500.
-		refused string
-		want    []string
-		wantErr bool
+		// refusals are the paths that are refused, and how.
+		refusals map[string]refusal
+		want     []string
+		wantErr  bool
 	}{
 		"the stored version is listed, one object is read in the others": {
 			versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1beta1", true, false), version("v1", true, true), version("v1alpha1", false, false)},
@@ -47,8 +73,34 @@ func TestCacheProbe(t *testing.T) {
 		"an object cannot be converted": {
 			versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1beta1", true, false), version("v1", true, true)},
 			items:    object,
-			refused:  "/apis/lab.annex.test/v1beta1/namespaces/t/gadgets/a",
-			want:     []string{"/apis/lab.annex.test/v1/namespaces/default/gadgets", "/apis/lab.annex.test/v1/gadgets", "/apis/lab.annex.test/v1beta1/namespaces/t/gadgets/a"},
+			refusals: map[string]refusal{beta: {http.StatusInternalServerError, ""}},
+			want:     []string{"/apis/lab.annex.test/v1/namespaces/default/gadgets", "/apis/lab.annex.test/v1/gadgets", beta},
+			wantErr:  true,
+		},
+		"an object is deleted meanwhile": {
+			versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1beta1", true, false), version("v1", true, true)},
+			items:    object,
+			refusals: map[string]refusal{beta: {http.StatusNotFound, notFound("a")}},
+			want:     []string{"/apis/lab.annex.test/v1/namespaces/default/gadgets", "/apis/lab.annex.test/v1/gadgets", beta},
+		},
+		"a version is not served yet": {
+			versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1beta1", true, false), version("v1", true, true)},
+			items:    object,
+			refusals: map[string]refusal{beta: {http.StatusNotFound, "404 page not found\n"}},
+			want:     []string{"/apis/lab.annex.test/v1/namespaces/default/gadgets", "/apis/lab.annex.test/v1/gadgets", beta},
+			wantErr:  true,
+		},
+		"a refusal names nothing": {
+			versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1beta1", true, false), version("v1", true, true)},
+			items:    object,
+			refusals: map[string]refusal{beta: {http.StatusNotFound, notFound("")}},
+			want:     []string{"/apis/lab.annex.test/v1/namespaces/default/gadgets", "/apis/lab.annex.test/v1/gadgets", beta},
+			wantErr:  true,
+		},
+		"the stored version is not served yet": {
+			versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1", true, true)},
+			refusals: map[string]refusal{"/apis/lab.annex.test/v1/namespaces/default/gadgets": {http.StatusNotFound, "404 page not found\n"}},
+			want:     []string{"/apis/lab.annex.test/v1/namespaces/default/gadgets"},
 			wantErr:  true,
 		},
 	} {
@@ -59,8 +111,9 @@ func TestCacheProbe(t *testing.T) {
 				lock.Lock()
 				got = append(got, req.URL.Path)
 				lock.Unlock()
-				if req.URL.Path == tc.refused {
-					w.WriteHeader(http.StatusInternalServerError)
+				if refusal, ok := tc.refusals[req.URL.Path]; ok {
+					refusal.write(w)
+					return
 				}
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = w.Write([]byte(`{"items":[` + tc.items + `]}`))

@@ -11,13 +11,17 @@
 //	Released   429, Retry-After     410; running ones end so     429, Retry-After
 //
 // An empty mode is Closed. A group without an AnnexedGroup is not gated. Until the
-// gate has read all AnnexedGroups and definitions once, it answers 503. The server's
-// own loopback user always passes.
+// gate has read all AnnexedGroups and definitions once, it answers 503. Only what the
+// server sends to itself always passes: kube-apiserver, which has the same name, must
+// not see half a group either.
 //
 // A request that the cluster has sent here, of a group that has neither an
 // AnnexedGroup nor a definition, is answered by 503 too. A server that has lost its
 // etcd would say 404 of every object otherwise, and the garbage collector of the
 // cluster would believe it. A client that comes by itself gets that 404.
+//
+// Before a server behind a cluster knows whose certificates that cluster trusts,
+// WithTrust answers 503 to everybody, ahead of authentication.
 //
 // The gate also counts what it has let through. A mode is in force, which is what
 // Gate.Serving reports, when everything that the mode does not allow and that was

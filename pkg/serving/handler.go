@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -32,12 +31,13 @@ const strayWriteGrace = time.Second
 
 // Handler puts the gate before the handler of the resources. It belongs behind
 // authentication and authorization: it reads the request's user and what is
-// requested from the context, and what WithFrontProxy has noted there. Resources
-// of the groups in ungated, the server's own, always pass. serializer encodes the refusals.
+// requested from the context, and what WithFrontProxy and WithLoopback have noted
+// there. Resources of the groups in ungated, the server's own, always pass.
+// serializer encodes the refusals.
 func (g *Gate) Handler(inner http.Handler, serializer runtime.NegotiatedSerializer, ungated ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
-		if !ok || !info.IsResourceRequest || info.APIGroup == "" || slices.Contains(ungated, info.APIGroup) || isLoopback(req.Context()) {
+		if !ok || !info.IsResourceRequest || info.APIGroup == "" || slices.Contains(ungated, info.APIGroup) || IsLoopback(req.Context()) {
 			inner.ServeHTTP(w, req)
 			return
 		}
@@ -70,11 +70,6 @@ func leaveAfter(ctx context.Context, p *pass) {
 		return
 	}
 	p.leave()
-}
-
-func isLoopback(ctx context.Context) bool {
-	requester, ok := genericapirequest.UserFrom(ctx)
-	return ok && requester.GetName() == user.APIServerUser
 }
 
 func kindOf(verb string) kind {

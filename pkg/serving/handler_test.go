@@ -35,11 +35,11 @@ func codecs() serializer.CodecFactory {
 // serve sends one request through the gate to a handler, as the filters would have prepared it.
 func serve(t *testing.T, gate *Gate, verb, group, name string, inner http.HandlerFunc) *httptest.ResponseRecorder {
 	t.Helper()
-	return serveWith(t, gate, verb, group, name, "", inner)
+	return serveWith(t, gate, verb, group, name, nil, inner)
 }
 
-// serveWith is serve with the user that a front proxy names, if that is not empty.
-func serveWith(t *testing.T, gate *Gate, verb, group, name, proxied string, inner http.HandlerFunc) *httptest.ResponseRecorder {
+// serveWith is serve with headers that authentication removes.
+func serveWith(t *testing.T, gate *Gate, verb, group, name string, headers map[string]string, inner http.HandlerFunc) *httptest.ResponseRecorder {
 	t.Helper()
 	info := &genericapirequest.RequestInfo{
 		IsResourceRequest: true, APIPrefix: "apis", APIGroup: group, APIVersion: "v1", Resource: "gadgets", Verb: verb,
@@ -49,16 +49,27 @@ func serveWith(t *testing.T, gate *Gate, verb, group, name, proxied string, inne
 	recorder := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/apis/"+group+"/v1/gadgets", nil)
 	req.Header.Set("X-Somebody-Else", "somebody")
-	if proxied != "" {
-		req.Header.Set("x-proxied-user", proxied)
+	for header, value := range headers {
+		req.Header.Set(header, value)
 	}
 	handler := gate.Handler(inner, codecs(), "own.test")
 	authentication := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		req.Header.Del("X-Proxied-User")
+		req.Header.Del("Authorization")
 		handler.ServeHTTP(w, req)
 	})
-	WithFrontProxy(authentication, headerrequest.StaticStringSlice{"X-Remote-User", "X-Proxied-User"}).ServeHTTP(recorder, req)
+	proxied := WithFrontProxy(authentication, headerrequest.StaticStringSlice{"X-Remote-User", "X-Proxied-User"})
+	WithLoopback(proxied, ownToken).ServeHTTP(recorder, req)
 	return recorder
+}
+
+// ownToken is the token of the server's own client.
+const ownToken = "own"
+
+// Ways to send a request.
+func proxied(user string) map[string]string { return map[string]string{"x-proxied-user": user} }
+func bearing(token string) map[string]string {
+	return map[string]string{"authorization": "Bearer " + token}
 }
 
 func ok(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
@@ -114,41 +125,70 @@ func TestAnswers(t *testing.T) {
 func TestWhoPassesAClosedGate(t *testing.T) {
 	tests := map[string]struct {
 		group, user string
+		headers     map[string]string
 		want        int
 	}{
-		"a user":                         {lab, "somebody", http.StatusServiceUnavailable},
-		"the server itself":              {lab, user.APIServerUser, http.StatusOK},
-		"a request for the server's own": {"own.test", "somebody", http.StatusOK},
-		"a request for the core group":   {"", "somebody", http.StatusOK},
+		"a user":            {lab, "somebody", nil, http.StatusServiceUnavailable},
+		"the server itself": {lab, user.APIServerUser, bearing(ownToken), http.StatusOK},
+		"kube-apiserver itself, by the front proxy": {lab, user.APIServerUser, proxied(user.APIServerUser), http.StatusServiceUnavailable},
+		"a certificate with the name of the server": {lab, user.APIServerUser, nil, http.StatusServiceUnavailable},
+		"another token for the name of the server":  {lab, user.APIServerUser, bearing("another"), http.StatusServiceUnavailable},
+		"an empty token for the name of the server": {lab, user.APIServerUser, bearing(""), http.StatusServiceUnavailable},
+		"the server itself in the name of a user":   {lab, "somebody", bearing(ownToken), http.StatusServiceUnavailable},
+		"a request for the server's own":            {"own.test", "somebody", nil, http.StatusOK},
+		"a request for the core group":              {"", "somebody", nil, http.StatusOK},
+	}
+	gates := map[string]func() *Gate{
+		"that has read nothing yet": func() *Gate { return NewGate(nil) },
+		"of a group half imported": func() *Gate {
+			gate := syncedGate(nil)
+			gate.set(lab, closed)
+			return gate
+		},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			gate := NewGate(nil) // it has read nothing yet
-			if got := serve(t, gate, "get", tc.group, tc.user, ok).Code; got != tc.want {
-				t.Errorf("code: got %d, want %d", got, tc.want)
-			}
-		})
+		for at, gate := range gates {
+			t.Run(name+", a gate "+at, func(t *testing.T) {
+				if got := serveWith(t, gate(), "get", tc.group, tc.user, tc.headers, ok).Code; got != tc.want {
+					t.Errorf("code: got %d, want %d", got, tc.want)
+				}
+			})
+		}
 	}
+}
+
+// A server whose own client has no token, as in a test, has no requests of its own.
+func TestNoTokenIsNobodys(t *testing.T) {
+	req := httptest.NewRequestWithContext(genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: user.APIServerUser}), http.MethodGet, "/", nil)
+	req.Header.Set("Authorization", "Bearer ")
+	WithLoopback(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if IsLoopback(req.Context()) {
+			t.Error("it counts as the server's own")
+		}
+	}), "").ServeHTTP(httptest.NewRecorder(), req)
 }
 
 func TestUnknownGroup(t *testing.T) {
 	const gone = http.StatusNotFound
 	tests := map[string]struct {
-		group, user, proxied string
-		want                 int
+		group, user string
+		headers     map[string]string
+		want        int
 	}{
-		"sent by the cluster":                           {lab, "somebody", "somebody", http.StatusServiceUnavailable},
-		"sent by the cluster for somebody without name": {lab, "system:anonymous", "system:anonymous", http.StatusServiceUnavailable},
-		"by itself":                      {lab, "somebody", "", gone},
-		"the server itself":              {lab, user.APIServerUser, user.APIServerUser, gone},
-		"a request for the server's own": {"own.test", "somebody", "somebody", gone},
-		"a request for the core group":   {"", "somebody", "somebody", gone},
+		"sent by the cluster":                           {lab, "somebody", proxied("somebody"), http.StatusServiceUnavailable},
+		"sent by the cluster for somebody without name": {lab, "system:anonymous", proxied("system:anonymous"), http.StatusServiceUnavailable},
+		// kube-apiserver would believe that parameters of its policies are gone.
+		"sent by the cluster for itself": {lab, user.APIServerUser, proxied(user.APIServerUser), http.StatusServiceUnavailable},
+		"by itself":                      {lab, "somebody", nil, gone},
+		"the server itself":              {lab, user.APIServerUser, bearing(ownToken), gone},
+		"a request for the server's own": {"own.test", "somebody", proxied("somebody"), gone},
+		"a request for the core group":   {"", "somebody", proxied("somebody"), gone},
 	}
 	notFound := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(gone) }
 	for name, tc := range tests {
 		for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} {
 			t.Run(name+", "+verb, func(t *testing.T) {
-				answer := serveWith(t, syncedGate(nil), verb, tc.group, tc.user, tc.proxied, notFound)
+				answer := serveWith(t, syncedGate(nil), verb, tc.group, tc.user, tc.headers, notFound)
 				if answer.Code != tc.want {
 					t.Fatalf("code: got %d, want %d", answer.Code, tc.want)
 				}

@@ -22,7 +22,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	gate.hasSynced = func() bool { return true }
 	gate.set(lab, readOnly)
 	serve(t, gate, "get", lab, "somebody", ok)
-	serveWith(t, gate, "get", "anything.test", "somebody", "somebody", ok)
+	serveWith(t, gate, "get", "anything.test", "somebody", proxied("somebody"), ok)
 	serve(t, gate, "create", lab, "somebody", ok)
 	serve(t, gate, "delete", lab, "somebody", ok)
 	want := "# HELP " + RefusedName + " [ALPHA] " + RefusedHelp + "\n# TYPE " + RefusedName + " counter\n" +

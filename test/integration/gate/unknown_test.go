@@ -12,6 +12,7 @@ import (
 
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
@@ -33,6 +34,8 @@ type proxiedWorld struct {
 	// proxied is sent by the front proxy, direct comes by itself, and pretending
 	// comes by itself and sends the header of the front proxy.
 	proxied, direct, pretending *http.Client
+	// front is the configuration of the front proxy.
+	front *rest.Config
 }
 
 func startProxied(t *testing.T) *proxiedWorld {
@@ -52,18 +55,22 @@ func startProxied(t *testing.T) *proxiedWorld {
 	}
 	front := world.Config(t, adopted.Somebody)
 	front.CertData, front.KeyData = pair.Cert, pair.Key
-	world.proxied = withHeaders(t, front)
+	world.front = front
+	world.proxied = withHeaders(t, front, adopted.Somebody)
 	world.direct = world.HTTP(t, adopted.Somebody)
-	world.pretending = withHeaders(t, world.Config(t, adopted.Somebody))
+	world.pretending = withHeaders(t, world.Config(t, adopted.Somebody), adopted.Somebody)
 	return world
 }
 
-// withHeaders is a client that names its user as kube-apiserver does.
-func withHeaders(t *testing.T, config *rest.Config) *http.Client {
+// withHeaders is a client that names its user as kube-apiserver does, if there is one.
+func withHeaders(t *testing.T, config *rest.Config, user string) *http.Client {
 	t.Helper()
-	config.Wrap(func(inner http.RoundTripper) http.RoundTripper {
-		return transport.NewAuthProxyRoundTripper(adopted.Somebody, "", []string{"system:masters"}, nil, inner)
-	})
+	config = rest.CopyConfig(config)
+	if user != "" {
+		config.Wrap(func(inner http.RoundTripper) http.RoundTripper {
+			return transport.NewAuthProxyRoundTripper(user, "", []string{"system:masters"}, nil, inner)
+		})
+	}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +153,31 @@ func TestWhatTheClusterSends(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNobodyElseIsTheServer asks for a group that is half imported under the name of
+// the server's own client, which is that of kube-apiserver's too.
+func TestNobodyElseIsTheServer(t *testing.T) {
+	world := startProxied(t)
+	own, err := rest.HTTPClientFor(world.ClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.CloseIdleConnections)
+	for name, tc := range map[string]struct {
+		client *http.Client
+		want   int
+	}{
+		"kube-apiserver":      {withHeaders(t, world.front, user.APIServerUser), http.StatusServiceUnavailable},
+		"a certificate of it": {world.HTTP(t, user.APIServerUser), http.StatusServiceUnavailable},
+		"the server itself":   {own, http.StatusOK},
+	} {
+		for _, path := range []string{collection, collection + "?watch=1&timeoutSeconds=1", collection + "?resourceVersion=0"} {
+			if got := send(t, tc.client, world.URL(path), request{method: http.MethodGet}); got.Code != tc.want {
+				t.Errorf("%s, %s: got code %d, want %d: %s", name, path, got.Code, tc.want, got.Body)
+			}
+		}
 	}
 }
 

@@ -184,6 +184,9 @@ func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	if err := o.Authentication.Delegating.ApplyTo(&recommended.Authentication, recommended.SecureServing, recommended.OpenAPIConfig); err != nil {
 		return fmt.Errorf("configuring delegated authentication: %w: check that the cluster of --authentication-kubeconfig answers and lets this user read its authentication settings", err)
 	}
+	if err := o.Authentication.waitForTrust(config); err != nil {
+		return fmt.Errorf("reading authentication settings of the cluster: %w: correct --authentication-kubeconfig", err)
+	}
 	if err := o.Authorization.applyDelegated(&recommended.Authorization); err != nil {
 		return fmt.Errorf("configuring delegated authorization: %w: correct --authorization-kubeconfig", err)
 	}
