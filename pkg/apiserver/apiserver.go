@@ -45,7 +45,9 @@ func (c CompletedConfig) New() (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building the server for custom resources: %w", err)
 	}
-	c.served.definitions = customResources.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister()
+	if err := c.served.follow(customResources.Informers.Apiextensions().V1().CustomResourceDefinitions(), c.extraConfig.Reads); err != nil {
+		return nil, err
+	}
 	front, err := c.genericConfig.New("annex-apiserver", customResources.GenericAPIServer)
 	if err != nil {
 		return nil, fmt.Errorf("building the server for %s: %w", kubeannex.GroupName, err)

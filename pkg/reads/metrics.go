@@ -10,13 +10,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 )
 
 // series identifies what is counted together. Every part takes few values: groups
-// and resources are those of definitions, indexes are declared, at most 8 for a resource.
+// and resources are those of definitions that there are, indexes are declared, at
+// most 8 for a resource.
 type series struct {
 	group, resource, verb string
 
@@ -31,16 +33,29 @@ func (s series) clone() series {
 	return s
 }
 
-// counts are the numbers of one series.
+// counts are the numbers of one series or row.
 type counts struct {
-	reads, scanned, returned, bytes atomic.Int64
+	reads, failed, scanned, returned, bytes atomic.Int64
 }
 
-func (c *counts) add(scanned, returned, bytes int64) {
+// add counts one read.
+func (c *counts) add(failed bool, scanned, returned, bytes int64) {
 	c.reads.Add(1)
+	if failed {
+		c.failed.Add(1)
+	}
 	c.scanned.Add(scanned)
 	c.returned.Add(returned)
 	c.bytes.Add(bytes)
+}
+
+// moveTo takes everything away and adds it to others.
+func (c *counts) moveTo(other *counts) {
+	other.reads.Add(c.reads.Swap(0))
+	other.failed.Add(c.failed.Swap(0))
+	other.scanned.Add(c.scanned.Swap(0))
+	other.returned.Add(c.returned.Swap(0))
+	other.bytes.Add(c.bytes.Swap(0))
 }
 
 // counters are all series.
@@ -53,7 +68,9 @@ func newCounters() *counters {
 	return &counters{all: map[series]*counts{}}
 }
 
-func (c *counters) of(s series) *counts {
+// of returns the numbers of a series. Those of a new one are kept if the resource is
+// there still, which is asked under the lock that forget takes after it went.
+func (c *counters) of(s series, exists func() bool) *counts {
 	c.lock.RLock()
 	found, ok := c.all[s]
 	c.lock.RUnlock()
@@ -64,9 +81,24 @@ func (c *counters) of(s series) *counts {
 	defer c.lock.Unlock()
 	if found, ok = c.all[s]; !ok {
 		found = &counts{}
-		c.all[s.clone()] = found
+		if exists() {
+			c.all[s.clone()] = found
+		}
 	}
 	return found
+}
+
+// forget removes the series of a resource and its subresources.
+func (c *counters) forget(resource schema.GroupResource) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	maps.DeleteFunc(c.all, func(s series, _ *counts) bool { return belongs(s.group, s.resource, resource) })
+}
+
+// belongs reports whether a resource of a group is the other or a subresource of it.
+func belongs(group, resource string, to schema.GroupResource) bool {
+	main, _, _ := strings.Cut(resource, "/")
+	return group == to.Group && main == to.Resource
 }
 
 func (c *counters) snapshot() map[series]*counts {
@@ -107,6 +139,7 @@ func (m metric) kind() metrics.ValueType {
 //
 //	Name                               Type     Labels                                      Stability
 //	annex_reads_total                  counter  group, resource, verb, source, rule, index  ALPHA
+//	annex_reads_failed_total           counter  group, resource, verb, source               ALPHA
 //	annex_read_scanned_objects_total   counter  group, resource, verb, source, index        ALPHA
 //	annex_read_returned_objects_total  counter  group, resource, verb, source, index        ALPHA
 //	annex_read_response_bytes_total    counter  group, resource, verb, source               ALPHA
@@ -115,6 +148,8 @@ func (m metric) kind() metrics.ValueType {
 func allMetrics() []metric {
 	byIndex := []string{"group", "resource", "verb", "source", "index"}
 	labelsByIndex := func(s series) []string { return []string{s.group, s.resource, s.verb, string(s.source), s.index} }
+	bySource := []string{"group", "resource", "verb", "source"}
+	labelsBySource := func(s series) []string { return []string{s.group, s.resource, s.verb, string(s.source)} }
 	return []metric{{
 		Description: Description{
 			Name: "annex_reads_total", Labels: []string{"group", "resource", "verb", "source", "rule", "index"},
@@ -125,6 +160,13 @@ func allMetrics() []metric {
 			return []string{s.group, s.resource, s.verb, string(s.source), s.rule, s.index}
 		},
 		value: func(c *counts) int64 { return c.reads.Load() },
+	}, {
+		Description: Description{
+			Name: "annex_reads_failed_total", Labels: bySource,
+			Help: "Gets and lists that were answered with an error or broken off, by the time limit or because the client left, and watches that were refused.",
+		},
+		labels: labelsBySource,
+		value:  func(c *counts) int64 { return c.failed.Load() },
 	}, {
 		Description: Description{
 			Name: "annex_read_scanned_objects_total", Labels: byIndex,
@@ -141,15 +183,15 @@ func allMetrics() []metric {
 		value:  func(c *counts) int64 { return c.returned.Load() },
 	}, {
 		Description: Description{
-			Name: "annex_read_response_bytes_total", Labels: []string{"group", "resource", "verb", "source"},
+			Name: "annex_read_response_bytes_total", Labels: bySource,
 			Help: "Bytes of the answers as they left the server, of watches those sent so far.",
 		},
-		labels: func(s series) []string { return []string{s.group, s.resource, s.verb, string(s.source)} },
+		labels: labelsBySource,
 		value:  func(c *counts) int64 { return c.bytes.Load() },
 	}, {
 		Description: Description{
 			Name: "annex_list_profile_rows", Gauge: true,
-			Help: "ListProfiles that this process keeps.",
+			Help: "ListProfiles that this process keeps, those that add up others included.",
 		},
 		ofRows: func(rows int, _ int64) int64 { return int64(rows) },
 	}, {

@@ -33,6 +33,9 @@ func TestMetrics(t *testing.T) {
 		list := request{verb: "list", resource: "gadgets", user: r.user}
 		list.send(list.context(t.Context()), tracker.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			record(req, r.reading)
+			if r.user == "carol" {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
 			fmt.Fprint(w, "0123456789")
 		}), gadgetsOnly))
 	}
@@ -40,9 +43,9 @@ func TestMetrics(t *testing.T) {
 # HELP annex_list_profile_dropped_total [ALPHA] ListProfiles that had to make room for others.
 # TYPE annex_list_profile_dropped_total counter
 annex_list_profile_dropped_total 1
-# HELP annex_list_profile_rows [ALPHA] ListProfiles that this process keeps.
+# HELP annex_list_profile_rows [ALPHA] ListProfiles that this process keeps, those that add up others included.
 # TYPE annex_list_profile_rows gauge
-annex_list_profile_rows 2
+annex_list_profile_rows 3
 # HELP annex_read_response_bytes_total [ALPHA] Bytes of the answers as they left the server, of watches those sent so far.
 # TYPE annex_read_response_bytes_total counter
 annex_read_response_bytes_total{group="lab.annex.test",resource="gadgets",source="Cache",verb="list"} 30
@@ -57,6 +60,10 @@ annex_read_returned_objects_total{group="lab.annex.test",index="l:app",resource=
 annex_read_scanned_objects_total{group="lab.annex.test",index="",resource="gadgets",source="Cache",verb="list"} 1000
 annex_read_scanned_objects_total{group="lab.annex.test",index="",resource="gadgets",source="Etcd",verb="list"} 7
 annex_read_scanned_objects_total{group="lab.annex.test",index="l:app",resource="gadgets",source="Cache",verb="list"} 50
+# HELP annex_reads_failed_total [ALPHA] Gets and lists that were answered with an error or broken off, by the time limit or because the client left, and watches that were refused.
+# TYPE annex_reads_failed_total counter
+annex_reads_failed_total{group="lab.annex.test",resource="gadgets",source="Cache",verb="list"} 0
+annex_reads_failed_total{group="lab.annex.test",resource="gadgets",source="Etcd",verb="list"} 1
 # HELP annex_reads_total [ALPHA] Gets, lists and watches of custom resources, by what they were served from, the rule that decided about it and the index. All three are empty for a read that was refused before anything was read.
 # TYPE annex_reads_total counter
 annex_reads_total{group="lab.annex.test",index="",resource="gadgets",rule="Latest",source="Cache",verb="list"} 1

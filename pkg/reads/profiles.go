@@ -42,12 +42,12 @@ func (t *Tracker) Profiles() *kubeannex.ListProfileList {
 
 func (r *row) profile() kubeannex.ListProfile {
 	return kubeannex.ListProfile{
-		ObjectMeta: metav1.ObjectMeta{Name: r.key.name(), CreationTimestamp: metav1.NewTime(r.first)},
+		ObjectMeta: metav1.ObjectMeta{Name: r.key.name(), CreationTimestamp: metav1.NewTime(time.Unix(0, r.first.Load()))},
 		Profile: kubeannex.ListProfileRow{
-			Client: r.key.client, User: r.key.user,
+			Client: r.key.client, ClientVersion: r.clientVersion(), User: r.key.user,
 			Verb: r.key.verb, Group: r.key.group, Version: r.key.version, Resource: r.key.resource,
 			Selector: r.key.selector, Source: r.key.source, Index: r.key.index,
-			Count: r.count.Load(), Failed: r.failed.Load(),
+			Count: r.reads.Load(), Failed: r.failed.Load(),
 			Scanned: r.scanned.Load(), Returned: r.returned.Load(), Bytes: r.bytes.Load(),
 			LastSeen: metav1.NewTime(time.Unix(0, r.lastSeen.Load())),
 		},

@@ -28,13 +28,23 @@ type read struct {
 	recorder recorder
 	// annotate adds what was read to the audit event of the request.
 	annotate func(annexed.Reading)
+	// served reports whether the resource is there still.
+	served func() bool
+	// ended is the error of the request's context, once its time is over or its client has left.
+	ended func() error
 	// key lacks the source and the index until the read is counted.
 	key key
+	// version is that of the client.
+	version string
 
 	// code is 0 until the answer begins.
 	code int
 	// complete says that the handler has returned. A panic of it means that the answer is broken off.
 	complete bool
+	// broken says that a part of the answer could not be written, so that the client lacks
+	// the rest. Upstream's handlers return as if nothing were the matter
+	// (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/writers.go, SerializeObject).
+	broken bool
 	// written is what was sent before the read was counted, in bytes.
 	written int64
 	// row and counts are nil until the read is counted.
@@ -56,6 +66,9 @@ func (r *read) Write(data []byte) (int, error) {
 	r.begin(http.StatusOK)
 	n, err := r.ResponseWriter.Write(data)
 	r.sent(int64(n))
+	if err != nil {
+		r.broken = true
+	}
 	return n, err
 }
 
@@ -85,7 +98,7 @@ func (r *read) sent(bytes int64) {
 		r.written += bytes
 		return
 	}
-	r.row.bytes.Add(bytes)
+	r.row.sent(bytes)
 	r.counts.bytes.Add(bytes)
 }
 
@@ -99,12 +112,16 @@ func (r *read) end() {
 	}
 }
 
-// failed reports whether the client got an error, or less than an answer.
+// failed reports whether the client got an error, or less than an answer. A watch
+// that has begun has not failed: it ends when the client leaves.
 func (r *read) failed() bool {
-	if r.code == 0 {
-		return !r.complete
+	switch {
+	case r.code >= http.StatusBadRequest:
+		return true
+	case r.code != 0 && r.key.verb == verbWatch:
+		return false
 	}
-	return r.code >= http.StatusBadRequest || r.key.verb != verbWatch && !r.complete
+	return !r.complete || r.broken || r.ended() != nil
 }
 
 // count adds the read to the table and the metrics.
@@ -115,16 +132,15 @@ func (r *read) count() {
 	}
 	source := sourceOf(reading.Source)
 	r.key.source, r.key.index = source, reading.Index
-	r.row = r.tracker.table.touch(r.key, r.tracker.clock.Now())
+	r.row = r.tracker.table.touch(r.key, r.version, r.tracker.clock.Now(), r.served)
 	r.counts = r.tracker.counters.of(series{
 		group: r.key.group, resource: r.key.resource, verb: r.key.verb,
 		source: source, rule: string(reading.Rule), index: reading.Index,
-	})
-	if r.failed() {
-		r.row.failed.Add(1)
-	}
-	r.row.add(reading.Scanned, reading.Returned, r.written)
-	r.counts.add(reading.Scanned, reading.Returned, r.written)
+	}, r.served)
+	// A number that is not known is negative.
+	failed, scanned, returned := r.failed(), max(reading.Scanned, 0), max(reading.Returned, 0)
+	r.row.add(failed, scanned, returned, r.written)
+	r.counts.add(failed, scanned, returned, r.written)
 }
 
 // sourceOf is the name of a source in the API. It is empty where nothing was read.

@@ -4,17 +4,17 @@
 package reads
 
 import (
-	"container/list"
+	"container/heap"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 )
-
-// candidates is how many rows are looked at when one has to make room.
-const candidates = 16
 
 // key is what makes reads one row. What clients choose in it is bounded.
 type key struct {
@@ -32,108 +32,122 @@ func (k key) clone() key {
 	return k
 }
 
-// row is what the reads of one key have cost. Numbers go on being added without a lock.
-type row struct {
-	key   key
-	first time.Time
+// othersClient is the client of the rows that add up dropped ones. No client can call
+// itself so: clientOf cuts at the bracket.
+const othersClient = "(others)"
 
-	count, failed, scanned, returned, bytes atomic.Int64
-	// lastSeen is a time in nanoseconds since 1970.
-	lastSeen atomic.Int64
-	// running is the number of watches that go on.
-	running atomic.Int64
+// others is the row that takes what the row of a key has when that is dropped.
+func (k key) others() key {
+	return key{client: othersClient, verb: k.verb, group: k.group, version: k.version, resource: k.resource}
 }
 
-func (r *row) add(scanned, returned, bytes int64) {
-	r.count.Add(1)
-	r.scanned.Add(scanned)
-	r.returned.Add(returned)
-	r.bytes.Add(bytes)
-}
-
-// isUsedLess orders rows by how much would be missed without them.
-func (r *row) isUsedLess(than *row) bool {
-	if watched := r.running.Load() > 0; watched != (than.running.Load() > 0) {
-		return !watched
-	}
-	if scanned, other := r.scanned.Load(), than.scanned.Load(); scanned != other {
-		return scanned < other
-	}
-	return r.bytes.Load() < than.bytes.Load()
-}
-
-// table is a bounded number of rows. Of the 16 that were not seen for the longest
-// time the one that is used the least makes room for a new one: no watch goes on, it has
-// scanned the least, then sent the least. So a flood of new names does not drive out
-// the row of a client that costs much, and one that cost much long ago does not stay
-// in the way of others for good.
+// table is a bounded number of rows. When a new one needs room the least used row is
+// dropped: what it has cost and how long ago it was seen are weighed as in the
+// replacement policy GreedyDual. A row stands at the bar of the table when it
+// is seen, plus its cost. The lowest one goes, and the bar rises to where it stood.
+// So a flood of cheap rows drops its own, and a row that cost much goes when about as much has
+// been dropped for each place of the table since it was last seen.
 //
-// What a watch sends after its row was dropped is in the metrics only.
+// What a dropped row has, and what a watch of it sends later, is added to a row of
+// the others, one for each verb and resource, beyond the limit.
 type table struct {
 	limit int
 	since time.Time
 
 	lock sync.Mutex
-	// order has the rows, the one seen last in front. rows finds them.
-	order   *list.List
-	rows    map[key]*list.Element
+	rows map[key]*row
+	// order has the rows, the one that stood the lowest when it was looked at in front.
+	order   ranking
+	others  map[key]*row
+	bar     int64
+	touches int64
 	dropped int64
 }
 
 func newTable(limit int, since time.Time) *table {
-	return &table{limit: max(limit, 1), since: since, order: list.New(), rows: map[key]*list.Element{}}
+	return &table{limit: max(limit, 1), since: since, rows: map[key]*row{}, others: map[key]*row{}}
 }
 
-// touch returns the row of a key and makes it the one that was seen last.
-func (t *table) touch(k key, now time.Time) *row {
+// touch returns the row of a key and makes it the one that was seen last. Of a new
+// key the row is in the table if its resource is there still, which is asked under the
+// lock that forget takes after it went.
+func (t *table) touch(k key, version string, now time.Time, exists func() bool) *row {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	element, ok := t.rows[k]
-	if ok {
-		t.order.MoveToFront(element)
-	} else {
-		if len(t.rows) >= t.limit {
-			t.dropLocked()
+	t.touches++
+	found, ok := t.rows[k]
+	if !ok {
+		found = newRow(k.clone(), now)
+		if exists() {
+			t.insertLocked(found)
 		}
-		k = k.clone()
-		element = t.order.PushFront(&row{key: k, first: now})
-		t.rows[k] = element
 	}
-	found := rowOf(element)
+	found.bar, found.touched = t.bar, t.touches
 	found.lastSeen.Store(now.UnixNano())
+	found.setClientVersion(version)
 	return found
+}
+
+func (t *table) insertLocked(r *row) {
+	if len(t.rows) >= t.limit {
+		t.dropLocked()
+	}
+	r.bar, r.touched = t.bar, t.touches
+	r.stood = r.stands()
+	t.rows[r.key] = r
+	heap.Push(&t.order, r)
 }
 
 // dropLocked makes room for one row.
 func (t *table) dropLocked() {
-	least := t.order.Back()
-	for candidate, n := least.Prev(), 1; candidate != nil && n < candidates; candidate, n = candidate.Prev(), n+1 {
-		if rowOf(candidate).isUsedLess(rowOf(least)) {
-			least = candidate
+	// Rows rise without a change of the order: the first may not be the lowest any more.
+	for {
+		stands := t.order[0].stands()
+		if stands == t.order[0].stood {
+			break
 		}
+		t.order[0].stood = stands
+		heap.Fix(&t.order, 0)
 	}
-	delete(t.rows, rowOf(least).key)
-	t.order.Remove(least)
+	//nolint:forcetypeassert // it has nothing else
+	least := heap.Pop(&t.order).(*row)
+	delete(t.rows, least.key)
 	t.dropped++
+	t.bar = max(t.bar, least.stood.height)
+	into := least.key.others()
+	others, ok := t.others[into]
+	if !ok {
+		others = &row{key: into}
+		others.first.Store(least.first.Load())
+		t.others[into] = others
+	}
+	others.first.Store(min(others.first.Load(), least.first.Load()))
+	others.lastSeen.Store(max(others.lastSeen.Load(), least.lastSeen.Load()))
+	least.heir.Store(others)
+	least.settle()
 }
 
-// snapshot returns all rows, and how many were dropped so far.
+// forget removes the rows of a resource and its subresources. They do not count as dropped.
+func (t *table) forget(resource schema.GroupResource) {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	gone := func(k key, _ *row) bool { return belongs(k.group, k.resource, resource) }
+	maps.DeleteFunc(t.rows, gone)
+	maps.DeleteFunc(t.others, gone)
+	t.order = slices.DeleteFunc(t.order, func(r *row) bool { return gone(r.key, r) })
+	heap.Init(&t.order)
+}
+
+// snapshot returns all rows, those of the others too, and how many were dropped so far.
 func (t *table) snapshot() (rows []*row, dropped int64) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	rows = make([]*row, 0, len(t.rows))
-	for element := t.order.Front(); element != nil; element = element.Next() {
-		rows = append(rows, rowOf(element))
-	}
-	return rows, t.dropped
+	rows = slices.AppendSeq(make([]*row, 0, len(t.rows)+len(t.others)), maps.Values(t.rows))
+	return slices.AppendSeq(rows, maps.Values(t.others)), t.dropped
 }
 
 func (t *table) size() (rows int, dropped int64) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	return len(t.rows), t.dropped
-}
-
-func rowOf(element *list.Element) *row {
-	return element.Value.(*row)
+	return len(t.rows) + len(t.others), t.dropped
 }

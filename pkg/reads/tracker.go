@@ -8,11 +8,11 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/utils/clock"
 
+	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -45,19 +45,25 @@ func newTracker(rows int, passive clock.PassiveClock, record func(context.Contex
 	return &Tracker{clock: passive, record: record, table: newTable(rows, passive.Now()), counters: newCounters()}
 }
 
+// Served reports whether a resource is served, with the subresource unless that is empty.
+type Served func(resource schema.GroupVersionResource, subresource string) bool
+
 // Handler puts the tracker before the handler of the resources. It belongs behind
 // authentication, authorization and whatever else refuses requests that come to no
 // read. Only resources that are served are tracked, so that nobody can make up
-// names. The server's own reads are not, nor those whose context has a Recorder already.
-func (t *Tracker) Handler(inner http.Handler, served func(schema.GroupVersionResource) bool) http.Handler {
+// names. The server's own reads are not, nor those whose context has a Recorder
+// already, but for that of WithAnalysis.
+func (t *Tracker) Handler(inner http.Handler, served Served) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r := t.track(w, req, served)
 		if r == nil {
-			inner.ServeHTTP(w, req)
+			inner.ServeHTTP(w, withAgent(req))
 			return
 		}
-		ctx, recorder := t.record(req.Context())
-		r.recorder = recorder
+		ctx := req.Context()
+		if r.recorder == nil {
+			ctx, r.recorder = t.record(ctx)
+		}
 		defer r.end()
 		inner.ServeHTTP(responsewriter.WrapForHTTP1Or2(r), req.WithContext(ctx))
 		r.complete = true
@@ -65,29 +71,58 @@ func (t *Tracker) Handler(inner http.Handler, served func(schema.GroupVersionRes
 }
 
 // track returns nil for a request that is not to be tracked.
-func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served func(schema.GroupVersionResource) bool) *read {
+func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served) *read {
 	ctx := req.Context()
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
-	if !ok || !info.IsResourceRequest || !isRead(info.Verb) || annexed.HasRecorder(ctx) {
+	if !ok || !info.IsResourceRequest || !isRead(info.Verb) {
+		return nil
+	}
+	analysed := analysisOf(ctx)
+	if analysed == nil && annexed.HasRecorder(ctx) {
 		return nil
 	}
 	requester, ok := genericapirequest.UserFrom(ctx)
-	if !ok || requester.GetName() == user.APIServerUser {
+	if !ok || serving.IsLoopback(ctx) {
 		return nil
 	}
-	if !served(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}) {
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	isServed := func() bool { return served(resource, info.Subresource) }
+	if !isServed() {
 		return nil
 	}
-	return &read{
+	agent := req.UserAgent()
+	r := &read{
 		ResponseWriter: w,
 		tracker:        t,
 		annotate:       func(reading annexed.Reading) { annotate(ctx, info.Verb, reading) },
-		key: key{
-			client: clientOf(req.UserAgent()), user: userOf(requester.GetName()),
-			verb: info.Verb, group: info.APIGroup, version: info.APIVersion, resource: info.Resource,
-			selector: shapeOf(info),
-		},
+		served:         isServed,
+		ended:          ctx.Err,
 	}
+	if analysed != nil {
+		agent, r.recorder = analysed.agent, analysed.recorder
+		r.annotate = func(reading annexed.Reading) {
+			annotate(ctx, info.Verb, reading)
+			analysed.annotate(info.Verb, reading)
+		}
+	}
+	r.key = key{
+		user: userOf(requester), verb: info.Verb,
+		group: info.APIGroup, version: info.APIVersion, resource: info.Resource,
+		selector: shapeOf(info),
+	}
+	r.key.client, r.version = clientOf(agent)
+	if info.Subresource != "" {
+		r.key.resource += "/" + info.Subresource
+	}
+	return r
+}
+
+// Forget drops the rows and series of a resource. It is to be called when the
+// resource is not served any more, so that what is kept of resources that come and
+// go has a bound.
+func (t *Tracker) Forget(resource schema.GroupResource) {
+	t.table.forget(resource)
+	t.counters.forget(resource)
 }
 
 const verbWatch = "watch"

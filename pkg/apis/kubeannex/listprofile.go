@@ -11,7 +11,9 @@ import (
 
 // ListProfile is what one kind of reads of one client has cost one process of
 // annex-apiserver since it was first seen. Profiles are kept in memory, a bounded
-// number of them, and begin anew with the process. They cannot be written.
+// number of them, and begin anew with the process. Those that had to make room for
+// others are added up, one sum for each verb and resource, whose client is
+// "(others)". They cannot be written.
 type ListProfile struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -21,21 +23,22 @@ type ListProfile struct {
 
 // ListProfileRow is one kind of reads and what it has cost.
 type ListProfileRow struct {
-	Client   string
-	User     string
-	Verb     string
-	Group    string
-	Version  string
-	Resource string
-	Selector string
-	Source   ListSource
-	Index    string
-	Count    int64
-	Failed   int64
-	Scanned  int64
-	Returned int64
-	Bytes    int64
-	LastSeen metav1.Time
+	Client        string
+	ClientVersion string
+	User          string
+	Verb          string
+	Group         string
+	Version       string
+	Resource      string
+	Selector      string
+	Source        ListSource
+	Index         string
+	Count         int64
+	Failed        int64
+	Scanned       int64
+	Returned      int64
+	Bytes         int64
+	LastSeen      metav1.Time
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

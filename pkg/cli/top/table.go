@@ -32,7 +32,7 @@ func (o *Options) show(list *kubeannexv1alpha1.ListProfileList, matching int) er
 	}
 	headings := []string{"CLIENT", "USER", "VERB", "RESOURCE", "SELECTOR", "SOURCE", "INDEX", "COUNT", "SCANNED", "RETURNED", "BYTES", "LAST"}
 	if o.Output.Format == output.Wide {
-		headings = append(headings, "FIRST", "FAILED", "VERSION", "SCANNED PER RETURNED")
+		headings = append(headings, "FIRST", "FAILED", "VERSION", "CLIENT VERSION", "SCANNED PER RETURNED")
 	}
 	var rows [][]string
 	for i := range list.Items {
@@ -41,7 +41,11 @@ func (o *Options) show(list *kubeannexv1alpha1.ListProfileList, matching int) er
 	if err := output.Table(o.Out, headings, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(o.Out, "\n%d of %d lines of %s. Lines dropped to make room: %s.\n", len(rows), matching, o.replica(list), humanize.Comma(list.Dropped))
+	dropped := ""
+	if list.Dropped > 0 {
+		dropped = fmt.Sprintf(" Lines dropped to make room, added up as (others): %s.", humanize.Comma(list.Dropped))
+	}
+	_, err := fmt.Fprintf(o.Out, "\n%d of %d lines of %s.%s\n", len(rows), matching, o.replica(list), dropped)
 	return err
 }
 
@@ -69,7 +73,7 @@ func (o *Options) row(profile *kubeannexv1alpha1.ListProfile) []string {
 		humanize.Comma(r.Count), scanned, returned, preflight.FormatBytes(r.Bytes), o.age(r.LastSeen),
 	}
 	if o.Output.Format == output.Wide {
-		cells = append(cells, o.age(profile.CreationTimestamp), humanize.Comma(r.Failed), r.Version, waste(r))
+		cells = append(cells, o.age(profile.CreationTimestamp), humanize.Comma(r.Failed), r.Version, r.ClientVersion, waste(r))
 	}
 	for i := range cells {
 		cells[i] = cmp.Or(cells[i], none)

@@ -52,8 +52,10 @@ Each line adds up the requests of one client, user, verb, resource and shape of
 selectors. A client that scans much and gets little back reads past every index:
 "kubectl annex explain" says how it could have the same for less.
 
-The figures are those of one replica of annex since it was started. It keeps a
-bounded number of lines; the ones used least make room for others.`,
+The figures are those of one replica of annex since it was started; a warning
+tells of others. It keeps a bounded number of lines. Those used least make room
+for others and are added up, one sum for each verb and resource, as (others).
+All nodes are one user, system:node:*.`,
 		Example: `  # Whose lists cost the most?
   kubectl annex top
 
@@ -131,6 +133,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return client.Explain(err)
 	}
+	o.warn(ctx, list)
 	list = list.DeepCopy()
 	list.Items = slices.DeleteFunc(list.Items, func(p kubeannexv1alpha1.ListProfile) bool { return !o.wanted(&p.Profile) })
 	o.sort(list.Items)
@@ -145,15 +148,20 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 func (o *Options) wanted(row *kubeannexv1alpha1.ListProfileRow) bool {
-	return slices.Contains([]string{"", row.Group, row.Resource, name(row)}, o.Filter)
+	resource, _, _ := strings.Cut(row.Resource, "/")
+	return slices.Contains([]string{"", row.Group, resource, row.Resource, resource + "." + row.Group, name(row)}, o.Filter)
 }
 
-// name is the resource as users write it.
+// name is the resource as users write it, with the group before the subresource.
 func name(row *kubeannexv1alpha1.ListProfileRow) string {
-	if row.Group == "" {
-		return row.Resource
+	resource, subresource, isSub := strings.Cut(row.Resource, "/")
+	if row.Group != "" {
+		resource += "." + row.Group
 	}
-	return row.Resource + "." + row.Group
+	if isSub {
+		resource += "/" + subresource
+	}
+	return resource
 }
 
 // sort puts the worst first. Rows that are as bad stay in the order of the server,

@@ -605,7 +605,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfile(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ListProfile is what one kind of reads of one client has cost one process of annex-apiserver since it was first seen. Profiles are kept in memory, a bounded number of them, and begin anew with the process. They cannot be written.",
+				Description: "ListProfile is what one kind of reads of one client has cost one process of annex-apiserver since it was first seen. Profiles are kept in memory, a bounded number of them, and begin anew with the process. Those that had to make room for others are added up, one sum for each verb and resource, whose client is \"(others)\". They cannot be written.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -624,7 +624,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfile(ref common.ReferenceCallback
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the standard object metadata. The name is a digest of the first nine fields of the profile, the creationTimestamp that of the first request.",
+							Description: "metadata is the standard object metadata. The name is a digest of what tells one profile from another: all fields that are no numbers, but for clientVersion and lastSeen. The creationTimestamp is that of the first request.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
 						},
@@ -687,7 +687,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfileList(ref common.ReferenceCall
 					},
 					"dropped": {
 						SchemaProps: spec.SchemaProps{
-							Description: "dropped is the number of profiles that had to make room for others.",
+							Description: "dropped is the number of profiles that had to make room for others. What they had is in the profiles whose client is \"(others)\".",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -723,14 +723,21 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfileRow(ref common.ReferenceCallb
 				Properties: map[string]spec.Schema{
 					"client": {
 						SchemaProps: spec.SchemaProps{
-							Description: "client is the user agent up to its version and without the host, for example \"kubelet/v1.37.2\".",
+							Description: "client is the family of user agents, without version and host, for example \"kubelet\".",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"clientVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "clientVersion is the version in the user agent of the last request, for example \"v1.37.2\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"user": {
 						SchemaProps: spec.SchemaProps{
-							Description: "user is the name of the user.",
+							Description: "user is the name of the user. All nodes are one, \"system:node:*\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -758,7 +765,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfileRow(ref common.ReferenceCallb
 					},
 					"resource": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resource is the plural name.",
+							Description: "resource is the plural name, of a subresource with that, for example \"widgets/status\".",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -794,7 +801,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfileRow(ref common.ReferenceCallb
 					},
 					"failed": {
 						SchemaProps: spec.SchemaProps{
-							Description: "failed is how many of them were answered with an error.",
+							Description: "failed is how many of them were answered with an error or broken off.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},

@@ -71,7 +71,7 @@ func TestBehindACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := v1alpha1.ListProfileRow{
-		Client: "reader/v1.2", User: "ann", Verb: "list", Group: env.FixtureGroup, Version: "v1", Resource: "planets",
+		Client: "reader", ClientVersion: "v1.2", User: "ann", Verb: "list", Group: env.FixtureGroup, Version: "v1", Resource: "planets",
 		Selector: "app=", Source: v1alpha1.ListSourceCache, Count: 1, Bytes: int64(len(answer.Body)),
 	}
 	var got []v1alpha1.ListProfileRow
@@ -168,7 +168,7 @@ func checkPlugin(t *testing.T, host *env.Host) {
 		"a kind in annex":    {args: []string{"explain", "planets", "-l", "app=x", "--analyze"}, want: []string{"annex", "Latest", "app%3Dx"}},
 		"by its path":        {args: []string{"explain", "/apis/lab.annex.test/v1/planets?resourceVersion=0&limit=5"}, want: []string{"annex", "Any", "ignored"}},
 		"a kind of the host": {args: []string{"explain", "pods", "-A", "--field-selector", "spec.nodeName=n1"}, want: []string{"kube-apiserver", "Latest"}},
-		"who lists what":     {args: []string{"top"}, want: []string{"reader/v1.2", "ann", "planets.lab.annex.test", "app="}},
+		"who lists what":     {args: []string{"top"}, want: []string{"reader", "ann", "planets.lab.annex.test", "app="}},
 	} {
 		out := kubectl.MustRun(t, append([]string{"annex"}, tc.args...)...)
 		for _, part := range tc.want {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -87,7 +88,7 @@ func TestReads(t *testing.T) {
 				t.Fatalf("got code %d: %s", answer.Code, answer.Body)
 			}
 			want := tc.want
-			want.Client, want.User, want.Group, want.Version, want.Resource = "reader/v1.2", name, env.FixtureGroup, "v1", "gadgets"
+			want.Client, want.ClientVersion, want.User, want.Group, want.Version, want.Resource = "reader", "v1.2", name, env.FixtureGroup, "v1", "gadgets"
 			want.Count, want.Bytes = 1, int64(len(answer.Body))
 			got := w.rows(t, name)
 			for i := range got {
@@ -142,6 +143,7 @@ func (w world) checkMetrics(t *testing.T) {
 		"reads by an index":        {"annex_reads_total", group(labels.Set{"verb": "list", "source": "Cache", "rule": "Latest", "index": "f:spec.color"}), 1},
 		"watches":                  {"annex_reads_total", group(labels.Set{"verb": "watch", "rule": "Watch", "index": "f:spec.color"}), 1},
 		"refused":                  {"annex_reads_total", group(labels.Set{"verb": "list", "source": "", "rule": ""}), 1},
+		"failed":                   {"annex_reads_failed_total", group(labels.Set{"verb": "list", "source": ""}), 1},
 		"scanned without an index": {"annex_read_scanned_objects_total", group(labels.Set{"verb": "list", "index": ""}), gadgets + 10},
 		"returned":                 {"annex_read_returned_objects_total", group(labels.Set{"verb": "list"}), gadgets/2 + 10 + float64(red())},
 		"rows":                     {"annex_list_profile_rows", labels.Set{}, 6},
@@ -232,11 +234,11 @@ func TestTheWorstClientIsNamed(t *testing.T) {
 	if len(table.Rows) != 2 {
 		t.Fatalf("got %d rows: %s", len(table.Rows), body)
 	}
-	want := []any{"greedy/v7", "greedy", "list", "gadgets.lab.annex.test", "team=", "Cache", 3.0, 300.0, 0.0}
+	want := []any{"greedy", "greedy", "list", "gadgets.lab.annex.test", "team=", "Cache", 3.0, 300.0, 0.0}
 	if diff := cmp.Diff(want, table.Rows[0].Cells[:len(want)]); diff != "" {
 		t.Errorf("the worst (-want +got):\n%s", diff)
 	}
-	name := table.Rows[0].Cells[14].(string)
+	name := table.Rows[0].Cells[15].(string)
 	profile, err := w.annex.KubeannexV1alpha1().ListProfiles().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -244,6 +246,23 @@ func TestTheWorstClientIsNamed(t *testing.T) {
 	if profile.Profile.User != "greedy" || profile.Profile.Scanned != 300 || profile.CreationTimestamp.IsZero() {
 		t.Errorf("got %+v", profile)
 	}
+}
+
+// TestADeletedDefinitionIsForgotten checks that resources which come and go leave nothing.
+func TestADeletedDefinitionIsForgotten(t *testing.T) {
+	w := startWorld(t)
+	w.get(t, w.client(t, "reader", "reader/v1"), collection)
+	series := labels.Set{"group": env.FixtureGroup, "resource": "gadgets"}
+	if rows, reads := w.rows(t, "reader"), w.metric(t, "annex_reads_total", series); len(rows) != 1 || reads != 1 {
+		t.Fatalf("got rows %+v and %v reads", rows, reads)
+	}
+	definitions := w.Dynamic(t, adopted.Controller).Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	if err := definitions.Delete(t.Context(), "gadgets."+env.FixtureGroup, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the row and the series to go", func() bool {
+		return len(w.rows(t, "reader")) == 0 && w.metric(t, "annex_reads_total", series) == 0
+	})
 }
 
 // TestAlone checks that a server without a gate keeps account too, but not of its own requests.

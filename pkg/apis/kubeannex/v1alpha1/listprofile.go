@@ -14,11 +14,14 @@ import (
 
 // ListProfile is what one kind of reads of one client has cost one process of
 // annex-apiserver since it was first seen. Profiles are kept in memory, a bounded
-// number of them, and begin anew with the process. They cannot be written.
+// number of them, and begin anew with the process. Those that had to make room for
+// others are added up, one sum for each verb and resource, whose client is
+// "(others)". They cannot be written.
 type ListProfile struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the standard object metadata. The name is a digest of the first
-	// nine fields of the profile, the creationTimestamp that of the first request.
+	// metadata is the standard object metadata. The name is a digest of what tells one
+	// profile from another: all fields that are no numbers, but for clientVersion
+	// and lastSeen. The creationTimestamp is that of the first request.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -29,10 +32,13 @@ type ListProfile struct {
 
 // ListProfileRow is one kind of reads and what it has cost.
 type ListProfileRow struct {
-	// client is the user agent up to its version and without the host, for example "kubelet/v1.37.2".
+	// client is the family of user agents, without version and host, for example "kubelet".
 	// +optional
 	Client string `json:"client,omitempty"`
-	// user is the name of the user.
+	// clientVersion is the version in the user agent of the last request, for example "v1.37.2".
+	// +optional
+	ClientVersion string `json:"clientVersion,omitempty"`
+	// user is the name of the user. All nodes are one, "system:node:*".
 	// +optional
 	User string `json:"user,omitempty"`
 	// verb is get, list or watch.
@@ -44,7 +50,7 @@ type ListProfileRow struct {
 	// version is the version of the group.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// resource is the plural name.
+	// resource is the plural name, of a subresource with that, for example "widgets/status".
 	// +optional
 	Resource string `json:"resource,omitempty"`
 	// selector is the shape of the selectors, without values, for example
@@ -60,7 +66,7 @@ type ListProfileRow struct {
 	// count is the number of requests.
 	// +optional
 	Count int64 `json:"count,omitempty"`
-	// failed is how many of them were answered with an error.
+	// failed is how many of them were answered with an error or broken off.
 	// +optional
 	Failed int64 `json:"failed,omitempty"`
 	// scanned is the number of objects that were compared with selectors or
@@ -93,7 +99,8 @@ type ListProfileList struct {
 	// since is when the process began to count.
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
-	// dropped is the number of profiles that had to make room for others.
+	// dropped is the number of profiles that had to make room for others. What
+	// they had is in the profiles whose client is "(others)".
 	// +optional
 	Dropped int64 `json:"dropped,omitempty"`
 	// items are the profiles.

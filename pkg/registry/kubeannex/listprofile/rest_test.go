@@ -26,13 +26,13 @@ func (fixed) Profiles() *kubeannex.ListProfileList {
 		Items: []kubeannex.ListProfile{{
 			ObjectMeta: metav1.ObjectMeta{Name: "worst"},
 			Profile: kubeannex.ListProfileRow{
-				Client: "agent/v1", User: "alice", Verb: "list", Group: "lab.annex.test", Version: "v1", Resource: "gadgets",
+				Client: "agent", ClientVersion: "v1", User: "alice", Verb: "list", Group: "lab.annex.test", Version: "v1", Resource: "gadgets",
 				Selector: "spec.nodeName=", Source: kubeannex.ListSourceCache, Index: "f:spec.nodeName",
 				Count: 3, Failed: 1, Scanned: 1000, Returned: 4, Bytes: 500, LastSeen: metav1.NewTime(time.Now().Add(-90 * time.Second)),
 			},
 		}, {
 			ObjectMeta: metav1.ObjectMeta{Name: "refused"},
-			Profile:    kubeannex.ListProfileRow{User: "bob", Verb: "list", Group: "lab.annex.test", Version: "v1", Resource: "gadgets", Count: 1, Failed: 1},
+			Profile:    kubeannex.ListProfileRow{User: "bob", Verb: "list", Group: "lab.annex.test", Version: "v1", Resource: "gadgets/status", Count: 1, Failed: 1},
 		}},
 	}
 }
@@ -88,20 +88,20 @@ func TestList(t *testing.T) {
 func TestTable(t *testing.T) {
 	profiles := fixed{}.Profiles()
 	worst := []any{
-		"agent/v1", "alice", "list", "gadgets.lab.annex.test", "spec.nodeName=", "Cache",
-		int64(3), int64(1000), int64(4), int64(500), "90s", "v1", "f:spec.nodeName", int64(1), "worst",
+		"agent", "alice", "list", "gadgets.lab.annex.test", "spec.nodeName=", "Cache",
+		int64(3), int64(1000), int64(4), int64(500), "90s", "v1", "f:spec.nodeName", int64(1), "v1", "worst",
 	}
 	refused := []any{
-		"<none>", "bob", "list", "gadgets.lab.annex.test", "<none>", "<none>",
-		int64(1), int64(0), int64(0), int64(0), "<unknown>", "v1", "<none>", int64(1), "refused",
+		"<none>", "bob", "list", "gadgets.lab.annex.test/status", "<none>", "<none>",
+		int64(1), int64(0), int64(0), int64(0), "<unknown>", "v1", "<none>", int64(1), "<none>", "refused",
 	}
 	tests := map[string]struct {
 		object, options runtime.Object
 		wantColumns     int
 		want            [][]any
 	}{
-		"a list":          {profiles, &metav1.TableOptions{}, 15, [][]any{worst, refused}},
-		"one":             {&profiles.Items[0], nil, 15, [][]any{worst}},
+		"a list":          {profiles, &metav1.TableOptions{}, 16, [][]any{worst, refused}},
+		"one":             {&profiles.Items[0], nil, 16, [][]any{worst}},
 		"without headers": {&profiles.Items[1], &metav1.TableOptions{NoHeaders: true}, 0, [][]any{refused}},
 	}
 	for name, tc := range tests {

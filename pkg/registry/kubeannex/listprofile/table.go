@@ -6,6 +6,7 @@ package listprofile
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,8 +46,8 @@ const wide = 1
 
 func columns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
-		{Name: "Client", Type: "string", Description: "The user agent up to its version."},
-		{Name: "User", Type: "string", Description: "The name of the user."},
+		{Name: "Client", Type: "string", Description: "The family of user agents. (others) adds up profiles that had to make room."},
+		{Name: "User", Type: "string", Description: "The name of the user. All nodes are one."},
 		{Name: "Verb", Type: "string", Description: "get, list or watch."},
 		{Name: "Resource", Type: "string", Description: "The resource and its group."},
 		{Name: "Selector", Type: "string", Description: "What the reads select by, without values."},
@@ -58,7 +59,8 @@ func columns() []metav1.TableColumnDefinition {
 		{Name: "Last Seen", Type: "string", Description: "The time since the last request."},
 		{Name: "Version", Type: "string", Description: "The version of the resource.", Priority: wide},
 		{Name: "Index", Type: "string", Description: "The index that was read.", Priority: wide},
-		{Name: "Failed", Type: "integer", Description: "The number of requests that were answered with an error.", Priority: wide},
+		{Name: "Failed", Type: "integer", Description: "The number of requests that were answered with an error or broken off.", Priority: wide},
+		{Name: "Client Version", Type: "string", Description: "The version of the client that was seen last.", Priority: wide},
 		{Name: "Name", Type: "string", Format: "name", Description: "The name of the profile.", Priority: wide},
 	}
 }
@@ -68,13 +70,23 @@ func row(object *kubeannex.ListProfile) metav1.TableRow {
 	return metav1.TableRow{
 		Cells: []any{
 			orNone(profile.Client), orNone(profile.User), profile.Verb,
-			profile.Resource + "." + profile.Group, orNone(profile.Selector), orNone(string(profile.Source)),
+			resourceOf(profile), orNone(profile.Selector), orNone(string(profile.Source)),
 			profile.Count, profile.Scanned, profile.Returned, profile.Bytes,
 			metatable.ConvertToHumanReadableDateType(profile.LastSeen),
-			profile.Version, orNone(profile.Index), profile.Failed, object.Name,
+			profile.Version, orNone(profile.Index), profile.Failed, orNone(profile.ClientVersion), object.Name,
 		},
 		Object: runtime.RawExtension{Object: object},
 	}
+}
+
+// resourceOf is a resource with its group, and behind those the subresource.
+func resourceOf(profile *kubeannex.ListProfileRow) string {
+	resource, subresource, isSub := strings.Cut(profile.Resource, "/")
+	resource += "." + profile.Group
+	if isSub {
+		resource += "/" + subresource
+	}
+	return resource
 }
 
 func orNone(text string) string {
