@@ -12,6 +12,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
@@ -26,10 +28,11 @@ import (
 )
 
 // newExplainer explains the lists of the server and, behind a cluster, of that. It sends
-// them past the filters to what the filters stand before.
+// them past the filters to what the filters stand before; only a list that is run passes them.
 func (c CompletedConfig) newExplainer(server *genericapiserver.GenericAPIServer, definitions apiextensionslisters.CustomResourceDefinitionLister) (*explain.Explainer, error) {
 	config := explain.Config{
 		Handler:    server.Handler.Director,
+		Server:     behindFilters(c.genericConfig.Config, server.Handler.Director),
 		Authorizer: c.genericConfig.Authorization.Authorizer,
 		Definition: describer(definitions, c.indexes),
 		Seats:      seatEstimator(c.genericConfig.FlowControl, c.genericConfig.StorageObjectCountTracker),
@@ -46,6 +49,20 @@ func (c CompletedConfig) newExplainer(server *genericapiserver.GenericAPIServer,
 		config.KeptHere = keptHere(definitions, c.gate)
 	}
 	return explain.New(config), nil
+}
+
+// behindFilters puts a second chain of the server's filters, with the same gate, fairness, audit
+// and account of reads, before its handlers. It believes the user that is in the context of a request
+// already, so nothing but this process may send requests to it.
+func behindFilters(server *genericapiserver.Config, handlers http.Handler) http.Handler {
+	config := *server
+	config.Authentication = genericapiserver.AuthenticationInfo{
+		Authenticator: authenticator.RequestFunc(func(request *http.Request) (*authenticator.Response, bool, error) {
+			requester, ok := genericapirequest.UserFrom(request.Context())
+			return &authenticator.Response{User: requester}, ok, nil
+		}),
+	}
+	return config.BuildHandlerChainFunc(handlers, &config)
 }
 
 // seatEstimator estimates as the filter of priority and fairness does
@@ -88,14 +105,18 @@ func (d *declaredIndexes) of(resource schema.GroupVersionResource) (fields []str
 }
 
 // keptHere reports whether requests of the cluster for a resource end here: it is
-// defined and the gate lets lists of its group pass. Before the gate knows the groups it answers for itself.
+// defined and the gate lets lists of its group pass. The core group and definitions
+// never do. Of other groups nothing is known before the gate has synced: then they
+// end here, where the gate answers 503.
 func keptHere(definitions apiextensionslisters.CustomResourceDefinitionLister, gate *serving.Gate) func(schema.GroupResource) bool {
 	return func(resource schema.GroupResource) bool {
-		if resource.Group == kubeannex.GroupName || gate != nil && !gate.HasSynced() {
+		switch {
+		case resource.Group == kubeannex.GroupName:
 			return true
-		}
-		if resource.Group == "" || resource.Group == apiextensionsapi.GroupName {
+		case resource.Group == "" || resource.Group == apiextensionsapi.GroupName:
 			return false
+		case gate != nil && !gate.HasSynced():
+			return true
 		}
 		if _, err := definitions.Get(resource.String()); err != nil {
 			return false

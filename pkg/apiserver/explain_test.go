@@ -6,16 +6,25 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/tools/cache"
 
@@ -50,6 +59,77 @@ func TestSeatEstimator(t *testing.T) {
 	}
 	if seatEstimator(nil, counts) != nil {
 		t.Error("got an estimator for a server without priority and fairness")
+	}
+}
+
+// refusing lets nobody in.
+type refusing struct {
+	fairness
+	asked *[]string
+}
+
+func (f refusing) Handle(_ context.Context, digest utilflowcontrol.RequestDigest,
+	note func(*flowcontrol.FlowSchema, *flowcontrol.PriorityLevelConfiguration, string),
+	_ func() flowcontrolrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, _ func(),
+) {
+	*f.asked = append(*f.asked, digest.User.GetName()+" "+digest.RequestInfo.Verb+" "+digest.RequestInfo.Resource)
+	note(&flowcontrol.FlowSchema{}, &flowcontrol.PriorityLevelConfiguration{}, "")
+}
+
+// TestBehindFilters sends a list through the chain of filters that a server has.
+func TestBehindFilters(t *testing.T) {
+	ada := &user.DefaultInfo{Name: "ada"}
+	for name, tc := range map[string]struct {
+		user     user.Info
+		verb     string
+		refused  bool
+		wantCode int
+		want     []string
+	}{
+		"let in":             {user: ada, verb: "list", wantCode: http.StatusOK, want: []string{"handled for ada"}},
+		"nobody":             {verb: "list", wantCode: http.StatusUnauthorized},
+		"not authorized":     {user: &user.DefaultInfo{Name: "bob"}, wantCode: http.StatusForbidden},
+		"no seats for lists": {user: ada, verb: "list", refused: true, wantCode: http.StatusTooManyRequests, want: []string{"ada list things"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen []string
+			config := genericapiserver.NewConfig(Codecs)
+			config.FeatureGate = utilfeature.DefaultFeatureGate
+			config.RequestInfoResolver = genericapiserver.NewRequestInfoResolver(config)
+			config.Authentication.Authenticator = authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+				t.Error("the request was authenticated as one from outside")
+				return nil, false, nil
+			})
+			config.Authorization.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+				if a.GetUser().GetName() == "ada" && a.GetVerb() == tc.verb {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionDeny, "", nil
+			})
+			if tc.refused {
+				config.FlowControl = refusing{asked: &seen}
+			}
+			before := config.Authentication.Authenticator
+			chain := behindFilters(config, http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+				requester, _ := genericapirequest.UserFrom(request.Context())
+				seen = append(seen, "handled for "+requester.GetName())
+			}))
+			ctx := t.Context()
+			if tc.user != nil {
+				ctx = genericapirequest.WithUser(ctx, tc.user)
+			}
+			recorder := httptest.NewRecorder()
+			chain.ServeHTTP(recorder, listRequest(ctx, t, "limit=5"))
+			if recorder.Code != tc.wantCode {
+				t.Errorf("got the code %d, want %d: %s", recorder.Code, tc.wantCode, recorder.Body)
+			}
+			if diff := cmp.Diff(tc.want, seen); diff != "" {
+				t.Errorf("seen (-want +got):\n%s", diff)
+			}
+			if reflect.ValueOf(before).Pointer() != reflect.ValueOf(config.Authentication.Authenticator).Pointer() {
+				t.Error("the configuration of the server was changed")
+			}
+		})
 	}
 }
 

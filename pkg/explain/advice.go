@@ -45,6 +45,7 @@ const (
 const (
 	fieldName      = "metadata.name"
 	fieldNamespace = "metadata.namespace"
+	fieldNodeName  = "spec.nodeName"
 )
 
 // situation is all that advice follows from.
@@ -149,16 +150,15 @@ func askForNamespace(s situation) (reason, message string) {
 }
 
 func fieldNotSelectable(s situation) (reason, message string) {
-	if s.host == nil || s.host.builtIn || s.host.rules.selectableFields {
+	if s.host == nil || s.host.builtIn {
 		return "", ""
 	}
-	for _, requirement := range fieldsOf(s.options).Requirements() {
-		if requirement.Field != fieldName && requirement.Field != fieldNamespace {
-			return adviceFieldNotSelectable, fmt.Sprintf(
-				"Objects of a CustomResourceDefinition cannot be selected by %s in this version: the server refuses the list. Select by a label.", requirement.Field)
-		}
+	field := customField(s.request.Resource().GroupResource(), s.options)
+	if field == "" {
+		return "", ""
 	}
-	return "", ""
+	return adviceFieldNotSelectable, fmt.Sprintf(
+		"Unless the definition names %s among its selectableFields the server refuses the list: add it there, or select by a label.", field)
 }
 
 func indexField(s situation) (reason, message string) {

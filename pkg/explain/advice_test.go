@@ -58,7 +58,8 @@ func TestAdvice(t *testing.T) {
 		"a watch of few":                  {path: all + "?watch=true&sendInitialEvents=true&labelSelector=app%3Dx", reading: annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleWatch, Total: 10_000}},
 		"a label of a custom host kind":   {path: all + "?labelSelector=app%3Dx", reading: unknown, host: custom, want: "AdoptGroup UseCache"},
 		"a label of a built-in kind":      {path: "/api/v1/pods?labelSelector=app%3Dx", reading: unknown, host: &hostKind{rules: rulesOf(34), builtIn: true}, want: "UseCache"},
-		"a field of an old host":          {path: all + "?fieldSelector=spec.node%3Dx", reading: annexed.Reading{Source: annexed.SourceEtcd, Rule: annexed.RuleLatestFromEtcd, Total: -1, Scanned: -1, Returned: -1}, host: old, want: "UseCache FieldNotSelectable"},
+		"a field of a custom host kind":   {path: all + "?fieldSelector=spec.node%3Dx", reading: unknown, host: custom, want: "FieldNotSelectable UseCache"},
+		"a field of a built-in kind":      {path: "/api/v1/pods?fieldSelector=spec.node%3Dx", reading: unknown, host: &hostKind{rules: rulesOf(34), builtIn: true}, want: "UseCache"},
 		"a page since, of an old host":    {path: all + "?limit=5&resourceVersion=7&resourceVersionMatch=NotOlderThan", reading: annexed.Reading{Source: annexed.SourceEtcd, Rule: ruleNotOlderThanFromEtcd, Total: -1, Scanned: -1, Returned: -1}, host: old, want: "UseCache AskForNamespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +94,8 @@ func TestDocs(t *testing.T) {
 	for _, rule := range []annexed.Rule{
 		annexed.RuleLatest, annexed.RuleLatestFromEtcd, annexed.RuleAny, annexed.RuleNotOlderThan, ruleNotOlderThanFromEtcd,
 		annexed.RuleExact, annexed.RuleExactFromEtcd, annexed.RuleContinue, annexed.RuleContinueFromEtcd,
-		annexed.RuleNotReady, annexed.RuleNoCache, annexed.RuleGetLatest, annexed.RuleWatch,
+		annexed.RuleNotReady, annexed.RuleNoCache, annexed.RuleGetLatest, annexed.RuleNotStarted,
+		annexed.RuleWatch, annexed.RuleWatchFromEtcd,
 	} {
 		words := explanation(rule)
 		if words == "" {

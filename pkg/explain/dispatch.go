@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,8 +47,27 @@ func send(ctx context.Context, handler http.Handler, request *Request, onlyBegin
 	if onlyBegin {
 		a.begun = cancel
 	}
-	handler.ServeHTTP(a, request.http(ctx))
+	if err := serve(handler, a, request.http(ctx)); err != nil {
+		return 0, err
+	}
 	return a.size, a.err()
+}
+
+// serve lets the handler answer. An answer that it breaks off is none
+// (k8s.io/apiserver pkg/server/filters/timeout.go).
+func serve(handler http.Handler, a *answer, request *http.Request) (err error) {
+	defer func() {
+		thrown := recover()
+		if thrown == nil {
+			return
+		}
+		if thrown != http.ErrAbortHandler { //nolint:errorlint // it is thrown as it is
+			panic(thrown) //nolint:forbidigo // it is another's and goes on
+		}
+		err = apierrors.NewTimeoutError("the list was broken off because it took too long: ask for fewer objects", 0)
+	}()
+	handler.ServeHTTP(a, request)
+	return nil
 }
 
 // maxErrorBytes is how much of an error is read.
@@ -111,5 +131,6 @@ func (a *answer) err() error {
 	if err := json.Unmarshal(a.failed.Bytes(), &status); err == nil && status.Kind == "Status" && status.Code == int32(a.code) {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
-	return apierrors.NewGenericServerResponse(a.code, http.MethodGet, schema.GroupResource{}, "", strings.TrimSpace(a.failed.String()), 0, true)
+	retryAfter, _ := strconv.Atoi(a.header.Get("Retry-After"))
+	return apierrors.NewGenericServerResponse(a.code, http.MethodGet, schema.GroupResource{}, "", strings.TrimSpace(a.failed.String()), retryAfter, true)
 }

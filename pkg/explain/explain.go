@@ -5,6 +5,7 @@ package explain
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -13,12 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/reads"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -27,6 +26,10 @@ type Config struct {
 	// Handler serves the resources of the server. It stands behind authentication,
 	// authorization and fairness: the Explainer itself asks whether the user may list.
 	Handler http.Handler
+	// Server is the whole server with all of its filters. It takes the user of a request from
+	// the request's context. Lists are run by it, so that each is let in, waits and is
+	// recorded as any other list of that user.
+	Server http.Handler
 	// Authorizer knows who may list what, here and in the cluster.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Definition describes a resource that is served here. The zero value stands for what is not known.
@@ -53,14 +56,19 @@ func (d Definition) hasLabelIndex(key string) bool {
 	return d.Indexes.Trigger.Label == key || slices.Contains(d.Indexes.Labels, key)
 }
 
+// maxAnalyses is how many lists are run for reviews at a time, whatever fairness would allow.
+const maxAnalyses = 2
+
 // Explainer explains lists. It is safe for concurrent use.
 type Explainer struct {
 	config Config
+	// running has one entry for each list that is run.
+	running chan struct{}
 }
 
 // New returns an Explainer.
 func New(config Config) *Explainer {
-	return &Explainer{config: config}
+	return &Explainer{config: config, running: make(chan struct{}, maxAnalyses)}
 }
 
 // Explain tells what the list is served from and what it costs, for the user in
@@ -78,61 +86,57 @@ func (e *Explainer) Explain(ctx context.Context, spec *kubeannex.ListReviewSpec)
 	if e.config.Host != nil && !e.config.KeptHere(request.Resource().GroupResource()) {
 		return explainHost(inner, e.config.Host, request, spec.Analyze)
 	}
-	if spec.Analyze && request.Info.Verb == verbWatch {
+	if !spec.Analyze {
+		return e.explainAnnex(inner, request, nil)
+	}
+	if request.Info.Verb == verbWatch {
 		return nil, apierrors.NewBadRequest("a watch is not run for analyze: remove sendInitialEvents or analyze")
 	}
-	return e.explainAnnex(inner, request, spec.Analyze)
+	end, err := e.beginAnalysis()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	return e.explainAnnex(inner, request, func() (*kubeannex.ListCost, annexed.Reading, error) {
+		return e.analyze(inner, ctx, request)
+	})
 }
 
-// authorize asks for the right to list, and for a watch to watch, exactly as
-// the filter of a server would. Who may not is answered as by that
-// (k8s.io/apiserver pkg/endpoints/filters, WithAuthorization).
-func (e *Explainer) authorize(ctx context.Context, request *Request) error {
-	verbs := []string{verbList}
-	if request.Info.Verb == verbWatch {
-		verbs = append(verbs, verbWatch)
+// beginAnalysis lets few lists be run at a time. The caller calls end.
+func (e *Explainer) beginAnalysis() (end func(), err error) {
+	select {
+	case e.running <- struct{}{}:
+		return func() { <-e.running }, nil
+	default:
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d lists are being analyzed already: wait, or ask without analyze", maxAnalyses), 1)
 	}
-	for _, verb := range verbs {
-		info := *request.Info
-		info.Verb = verb
-		attributes, err := filters.GetAuthorizerAttributes(genericapirequest.WithRequestInfo(ctx, &info))
-		if err != nil {
-			return apierrors.NewInternalError(err)
-		}
-		decision, reason, err := e.config.Authorizer.Authorize(ctx, attributes)
-		switch {
-		case decision == authorizer.DecisionAllow:
-		case err != nil:
-			return apierrors.NewInternalError(err)
-		default:
-			return responsewriters.ForbiddenStatusError(attributes, reason)
-		}
-	}
-	return nil
 }
 
-func (e *Explainer) explainAnnex(ctx context.Context, request *Request, analyze bool) (*kubeannex.ListReviewStatus, error) {
+// explainAnnex explains a list of what annex keeps. analyze runs it, unless it is nil.
+func (e *Explainer) explainAnnex(ctx context.Context, request *Request, analyze func() (*kubeannex.ListCost, annexed.Reading, error)) (*kubeannex.ListReviewStatus, error) {
 	explained, recorder := annexed.WithExplanation(ctx)
 	if _, err := send(explained, e.config.Handler, request, true); err != nil {
 		return nil, err
 	}
-	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerAnnex}
+	may := e.scopeOf(ctx, request)
+	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerAnnex, Estimate: &kubeannex.ListCost{}}
 	reading, ok := recorder.Reading()
 	if ok {
+		reading = may.hide(reading)
 		status.Estimate = estimate(reading)
 	} else {
-		status.Estimate = &kubeannex.ListCost{}
 		status.Unknown = append(status.Unknown, "How the resource is read: it is not kept by annex's storage.")
 	}
-	e.addSeats(ctx, request, status)
-	if analyze {
-		actual, ran, err := e.analyze(ctx, request)
+	status.Unknown = append(status.Unknown, may.unknown()...)
+	e.addSeats(ctx, request, may, status)
+	if analyze != nil {
+		actual, ran, err := analyze()
 		if err != nil {
 			return nil, err
 		}
-		status.Actual = actual
+		status.Actual = may.hideCost(actual)
 		if ran.Rule != "" {
-			reading, ok = ran, true
+			reading, ok = may.hide(ran), true
 		}
 	}
 	if !ok {
@@ -150,19 +154,24 @@ func (e *Explainer) explainAnnex(ctx context.Context, request *Request, analyze 
 	return status, nil
 }
 
-func (e *Explainer) addSeats(ctx context.Context, request *Request, status *kubeannex.ListReviewStatus) {
+// addSeats adds what priority and fairness reckons with, which it takes from all objects of the resource.
+func (e *Explainer) addSeats(ctx context.Context, request *Request, may scope, status *kubeannex.ListReviewStatus) {
 	if e.config.Seats == nil {
 		status.Unknown = append(status.Unknown, "Fairness seats: the server has no priority and fairness, its max-in-flight limits count every request once.")
+		return
+	}
+	if may < scopeResource {
 		return
 	}
 	status.Estimate.Seats = ptr.To(e.config.Seats(request.http(ctx)))
 }
 
-// analyze runs the list. The reading is empty when nothing was recorded.
-func (e *Explainer) analyze(ctx context.Context, request *Request) (*kubeannex.ListCost, annexed.Reading, error) {
-	recorded, recorder := annexed.WithRecorder(ctx)
+// analyze runs the list in the context of another request. The reading is empty when nothing was recorded.
+func (e *Explainer) analyze(ctx, around context.Context, request *Request) (*kubeannex.ListCost, annexed.Reading, error) {
+	ctx, recorder := reads.WithAnalysis(ctx, around)
+	request.agent = reads.AgentOf(around)
 	start := time.Now()
-	size, err := send(recorded, e.config.Handler, request, false)
+	size, err := send(ctx, e.config.Server, request, false)
 	if err != nil {
 		return nil, annexed.Reading{}, err
 	}

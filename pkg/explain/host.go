@@ -6,10 +6,6 @@ package explain
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"slices"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -18,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/client-go/discovery"
-	"k8s.io/utils/clock"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
@@ -31,64 +25,6 @@ type Host interface {
 	Version(ctx context.Context) (*version.Info, error)
 	// Resource describes a resource that can be listed, or returns the error NotFound.
 	Resource(ctx context.Context, resource schema.GroupVersionResource) (metav1.APIResource, error)
-}
-
-// versionAge is how long the version of a cluster is believed. Clusters are upgraded without a word.
-const versionAge = time.Minute
-
-// discoveredHost asks a cluster's discovery.
-type discoveredHost struct {
-	client discovery.DiscoveryInterfaceWithContext
-	clock  clock.PassiveClock
-
-	lock    sync.Mutex
-	version *version.Info
-	asked   time.Time
-}
-
-// NewHost returns the cluster that a discovery client asks.
-func NewHost(client discovery.DiscoveryInterfaceWithContext, passiveClock clock.PassiveClock) Host {
-	return &discoveredHost{client: client, clock: passiveClock}
-}
-
-// Version implements Host.
-func (h *discoveredHost) Version(ctx context.Context) (*version.Info, error) {
-	if info := h.cached(); info != nil {
-		return info, nil
-	}
-	info, err := h.client.ServerVersionWithContext(ctx)
-	if err != nil {
-		return nil, err
-	}
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	h.version, h.asked = info, h.clock.Now()
-	return info, nil
-}
-
-func (h *discoveredHost) cached() *version.Info {
-	h.lock.Lock()
-	defer h.lock.Unlock()
-	if h.version == nil || h.clock.Since(h.asked) >= versionAge {
-		return nil
-	}
-	return h.version
-}
-
-// Resource implements Host.
-func (h *discoveredHost) Resource(ctx context.Context, resource schema.GroupVersionResource) (metav1.APIResource, error) {
-	list, err := h.client.ServerResourcesForGroupVersionWithContext(ctx, resource.GroupVersion().String())
-	if err != nil {
-		return metav1.APIResource{}, err
-	}
-	i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource })
-	if i < 0 {
-		return metav1.APIResource{}, apierrors.NewGenericServerResponse(http.StatusNotFound, http.MethodGet, schema.GroupResource{}, "", "404 page not found", 0, true)
-	}
-	if !slices.Contains(list.APIResources[i].Verbs, verbList) {
-		return metav1.APIResource{}, apierrors.NewMethodNotSupported(resource.GroupResource(), verbList)
-	}
-	return list.APIResources[i], nil
 }
 
 // explainHost explains a list of the cluster from the rules of its version.
@@ -110,15 +46,15 @@ func explainHost(ctx context.Context, host Host, request *Request, analyze bool)
 	if !ok {
 		minor = newestHost
 	}
-	rules := rulesOf(minor)
-	options, err := checkOptions(request, rules)
+	kind := &hostKind{rules: rulesOf(minor), builtIn: isBuiltIn(resource.Group)}
+	options, err := checkOptions(request, kind, described.Namespaced)
 	if err != nil {
 		return nil, err
 	}
-	reading := rules.decide(resource.GroupResource(), options)
-	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerHost, ServerVersion: info.GitVersion}
+	reading := kind.rules.decide(resource.GroupResource(), options)
+	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerHost, ServerVersion: versionOf(info)}
 	describe(status, reading)
-	kind := &hostKind{rules: rules, builtIn: isBuiltIn(resource.Group)}
+	status.Explanation = kind.rules.explanation(reading.Rule, options)
 	s := situation{request: request, options: options, reading: reading, definition: Definition{Namespaced: described.Namespaced}, host: kind}
 	status.Advice = advise(s)
 	if !ok || minor < oldestHost || minor > newestHost {
@@ -138,16 +74,19 @@ func statusOf(err error) error {
 
 // checkOptions refuses what every release refuses, with the words of the newest
 // (k8s.io/apiserver pkg/endpoints/handlers/get.go, listOpts; pkg/storage, ValidateListOptions).
-func checkOptions(request *Request, rules hostRules) (metainternalversion.ListOptions, error) {
+func checkOptions(request *Request, kind *hostKind, namespaced bool) (metainternalversion.ListOptions, error) {
 	options, err := request.decode()
 	if err != nil {
 		return options, apierrors.NewBadRequest(err.Error())
 	}
-	if rules.watchList == watchListUnknown {
+	if kind.rules.watchList == watchListUnknown {
 		options.SendInitialEvents = nil
 	}
 	if errs := metainternalversionvalidation.ValidateListOptions(&options, true); len(errs) != 0 {
 		return options, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if err := kind.checkFields(options, namespaced); err != nil {
+		return options, err
 	}
 	if options.Watch {
 		return options, nil
@@ -161,6 +100,27 @@ func checkOptions(request *Request, rules hostRules) (metainternalversion.ListOp
 		return options, statusOf(err)
 	}
 	return options, nil
+}
+
+// checkFields refuses what a release does not select objects of a definition by, in the
+// words of all releases (k8s.io/apiextensions-apiserver pkg/apiserver/conversion, ConvertFieldLabel).
+// By what built-in kinds are selected, and which fields a definition names, is not known.
+func (k *hostKind) checkFields(options metainternalversion.ListOptions, namespaced bool) error {
+	if k.builtIn || options.FieldSelector == nil {
+		return nil
+	}
+	_, err := options.FieldSelector.Transform(func(field, value string) (newField, newValue string, err error) {
+		switch {
+		case field == fieldName, field == fieldNamespace && namespaced:
+		case field == fieldNamespace, !k.rules.selectableFields:
+			return "", "", fmt.Errorf("field label not supported: %s", field)
+		}
+		return field, value, nil
+	})
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
 }
 
 // unknownOfHost says what cannot be known of a list of the cluster.
@@ -182,23 +142,25 @@ func unknownOfHost(s situation) []string {
 	if rule == annexed.RuleAny {
 		unknown = append(unknown, "Whether the cache is filled: it is not in the first moments after a start.")
 	}
-	if s.options.Watch && rules.watchList == watchListUnknown {
-		unknown = append(unknown, "Nothing of sendInitialEvents: this version ignores it and sends the objects only if resourceVersion is unset or 0.")
-	}
 	if s.options.Watch && rules.watchList == watchListOff {
-		unknown = append(unknown, "Whether the feature gate WatchList is on: by default this version has it off and refuses the watch.")
+		unknown = append(unknown, "Whether the feature gate WatchList is on.")
 	}
-	if field := customField(s.options); field != "" && !s.host.builtIn && rules.selectableFields {
+	switch field := customField(s.request.Resource().GroupResource(), s.options); {
+	case field == "":
+	case s.host.builtIn:
+		unknown = append(unknown, fmt.Sprintf("Whether %s can be selected by %s: if not, the server refuses the list.", s.request.Info.Resource, field))
+	default:
 		unknown = append(unknown, fmt.Sprintf("Whether the definition names %s among its selectableFields: if not, the server refuses the list.", field))
 	}
 	return unknown
 }
 
-// customField is a field of the selector that not every object has.
-func customField(options metainternalversion.ListOptions) string {
+// customField is a field of the selector of which it is not known whether objects can be selected by it.
+func customField(resource schema.GroupResource, options metainternalversion.ListOptions) string {
 	for _, requirement := range fieldsOf(options).Requirements() {
-		if requirement.Field != fieldName && requirement.Field != fieldNamespace {
-			return requirement.Field
+		field := requirement.Field
+		if field != fieldName && field != fieldNamespace && (field != fieldNodeName || !isPods(resource)) {
+			return field
 		}
 	}
 	return ""

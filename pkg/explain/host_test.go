@@ -20,22 +20,31 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
 // fakeDiscovery is a cluster with pods, bindings and workflows.
 type fakeDiscovery struct {
 	discovery.DiscoveryInterfaceWithContext
 	minor string
-	err   error
-	asked int
+	// emulated is the minor version that it emulates, or empty.
+	emulated string
+	err      error
+	// asked counts the questions for the version, askedResources those for a group version.
+	asked, askedResources int
 }
 
 func (f *fakeDiscovery) ServerVersionWithContext(context.Context) (*version.Info, error) {
 	f.asked++
-	return &version.Info{Major: "1", Minor: f.minor, GitVersion: "v1." + f.minor + ".2"}, f.err
+	info := &version.Info{Major: "1", Minor: f.minor, GitVersion: "v1." + f.minor + ".2"}
+	if f.emulated != "" {
+		info.EmulationMajor, info.EmulationMinor = "1", f.emulated
+	}
+	return info, f.err
 }
 
 func (f *fakeDiscovery) ServerResourcesForGroupVersionWithContext(_ context.Context, groupVersion string) (*metav1.APIResourceList, error) {
+	f.askedResources++
 	list := metav1.Verbs{"get", "list", "watch"}
 	switch groupVersion {
 	case "v1":
@@ -43,7 +52,7 @@ func (f *fakeDiscovery) ServerResourcesForGroupVersionWithContext(_ context.Cont
 			{Name: "pods", Namespaced: true, Verbs: list}, {Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}}, {Name: "events", Namespaced: true, Verbs: list},
 		}}, nil
 	case "argoproj.io/v1alpha1":
-		return &metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "workflows", Namespaced: true, Verbs: list}}}, nil
+		return &metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "workflows", Namespaced: true, Verbs: list}, {Name: "clusterworkflows", Verbs: list}}}, nil
 	default:
 		return nil, apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "", 0, true)
 	}
@@ -54,7 +63,7 @@ func hosted(cluster *fakeDiscovery) *Explainer {
 	config.Authorizer = allow{}
 	config.Host = NewHost(cluster, testclock.NewFakePassiveClock(time.Unix(0, 0)))
 	config.KeptHere = func(resource schema.GroupResource) bool { return resource.Group == "g" }
-	for _, resource := range []string{"pods", "bindings", "events", "workflows", "nothing", "things"} {
+	for _, resource := range []string{"pods", "bindings", "events", "workflows", "clusterworkflows", "nothing", "things"} {
 		for _, verb := range []string{"list", "watch"} {
 			config.Authorizer.(allow)["ada "+verb+" "+resource] = true
 		}
@@ -66,8 +75,10 @@ func TestHostKinds(t *testing.T) {
 	const workflows = "/apis/argoproj.io/v1alpha1/workflows"
 	for name, tc := range map[string]struct {
 		path, minor string
+		emulated    string
 		want        string // server, version, source, rule, limit ignored, index
 		wantAdvice  string
+		wantWords   string   // the beginning of the explanation, unless it is that of the rule
 		wantUnknown []string // the beginnings of what is said beyond what is always said
 	}{
 		"an agent's list": {
@@ -84,19 +95,36 @@ func TestHostKinds(t *testing.T) {
 			wantUnknown: []string{"Whether the cache still has a snapshot"},
 		},
 		"a custom kind by a field": {
-			path: workflows + "?fieldSelector=spec.x%3D1&resourceVersion=0", minor: "31", want: "Host v1.31.2 Cache Any",
+			path: workflows + "?fieldSelector=spec.x%3D1&resourceVersion=0", minor: "31", want: "Host v1.31.2 Cache Any", wantAdvice: "FieldNotSelectable",
 			wantUnknown: []string{"Whether another API server", "Whether the cache is filled", "Whether the definition names spec.x"},
 		},
-		"a custom kind by a field that none had": {
-			path: workflows + "?fieldSelector=spec.x%3D1&resourceVersion=0", minor: "24", want: "Host v1.24.2 Cache Any", wantAdvice: "FieldNotSelectable",
+		"a custom kind by its name": {
+			path: workflows + "?fieldSelector=metadata.name%3Dx,metadata.namespace%3Dy&resourceVersion=0", minor: "24", want: "Host v1.24.2 Cache Any", wantAdvice: "AskForNamespace",
 			wantUnknown: []string{"Whether another API server", "Whether the cache is filled"},
+		},
+		"a built-in kind by a field": {
+			path: "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1,spec.x%3D1&resourceVersion=0", minor: "31", want: "Host v1.31.2 Cache Any f:spec.nodeName",
+			wantUnknown: []string{"Whether the cache is filled", "Whether pods can be selected by spec.x"},
+		},
+		"an emulated version": {
+			path: "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact", minor: "34", emulated: "33", want: "Host v1.34.2 (emulating 1.33) Etcd ExactFromEtcd", wantAdvice: "NewerVersion",
+		},
+		"a version that emulates none other": {
+			path: "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact", minor: "34", emulated: "34", want: "Host v1.34.2 Unknown Exact", wantAdvice: "NewerVersion",
+			wantUnknown: []string{"Whether the cache still has a snapshot"},
 		},
 		"a watch with objects, off": {
 			path: "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", minor: "33", want: "Host v1.33.2 Unknown Watch",
+			wantWords:   "By default this version refuses a watch that begins with the objects, as its feature gate WatchList is off. If it is on: The cache serves",
 			wantUnknown: []string{"Whether the feature gate WatchList"},
 		},
 		"a watch with objects, unheard of": {
-			path: "/api/v1/pods?watch=true&sendInitialEvents=true", minor: "24", want: "Host v1.24.2 Cache Watch", wantUnknown: []string{"Nothing of sendInitialEvents"},
+			path: "/api/v1/pods?watch=true&sendInitialEvents=true", minor: "24", want: "Host v1.24.2 Cache Watch",
+			wantWords: "The cache serves watches. This version ignores sendInitialEvents and begins with the objects",
+		},
+		"a watch without objects, unheard of": {
+			path: "/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersion=7", minor: "24", want: "Host v1.24.2 Cache Watch",
+			wantWords: "The cache serves watches. This version ignores sendInitialEvents and begins after resourceVersion",
 		},
 		"a version to come": {
 			path: "/api/v1/events?limit=5", minor: "52", want: "Host v1.52.2 Etcd NoCache", wantAdvice: "AskForNamespace",
@@ -104,7 +132,7 @@ func TestHostKinds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status, err := hosted(&fakeDiscovery{minor: tc.minor}).Explain(asker(t), &kubeannex.ListReviewSpec{Path: tc.path})
+			status, err := hosted(&fakeDiscovery{minor: tc.minor, emulated: tc.emulated}).Explain(asker(t), &kubeannex.ListReviewSpec{Path: tc.path})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,8 +154,14 @@ func TestHostKinds(t *testing.T) {
 				t.Errorf("advice (-want +got):\n%s", diff)
 			}
 			checkUnknown(t, status.Unknown, tc.wantUnknown)
-			if status.Estimate != nil || status.Actual != nil || status.Explanation == "" {
-				t.Errorf("got figures or no words: %+v", status)
+			if status.Estimate != nil || status.Actual != nil {
+				t.Errorf("got figures: %+v", status)
+			}
+			if tc.wantWords == "" {
+				tc.wantWords = explanation(annexed.Rule(status.Rule))
+			}
+			if !strings.HasPrefix(status.Explanation, tc.wantWords) || tc.wantWords == "" {
+				t.Errorf("got the words %q, want %q", status.Explanation, tc.wantWords)
 			}
 		})
 	}
@@ -154,6 +188,7 @@ func TestHostErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path    string
 		analyze bool
+		minor   string
 		err     error
 		want    string
 	}{
@@ -172,10 +207,22 @@ func TestHostErrors(t *testing.T) {
 		"version beside a page": {path: "/api/v1/pods?resourceVersion=7&continue=" + token, want: "specifying resource version is not allowed when using continue"},
 		"malformed token":       {path: "/api/v1/pods?continue=x", want: "invalid continue token: continue key is not valid: illegal base64 data at input byte 0"},
 		"malformed version":     {path: "/api/v1/pods?resourceVersion=x", want: `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
-		"no cluster":            {path: "/api/v1/pods", err: context.DeadlineExceeded, want: "asking the cluster: context deadline exceeded"},
+		"a field that no custom kind had": {
+			path: "/apis/argoproj.io/v1alpha1/workflows?fieldSelector=metadata.name%3Da,spec.x%3D1", minor: "30", want: "field label not supported: spec.x",
+		},
+		"a field that none had, of a watch": {
+			path: "/apis/argoproj.io/v1alpha1/workflows?watch=1&sendInitialEvents=1&fieldSelector=spec.x%3D1", minor: "24", want: "field label not supported: spec.x",
+		},
+		"the namespace of a kind without": {
+			path: "/apis/argoproj.io/v1alpha1/clusterworkflows?fieldSelector=metadata.namespace%3Da", want: "field label not supported: metadata.namespace",
+		},
+		"no cluster": {path: "/api/v1/pods", err: context.DeadlineExceeded, want: "asking the cluster: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := hosted(&fakeDiscovery{minor: "34", err: tc.err}).Explain(asker(t), &kubeannex.ListReviewSpec{Path: tc.path, Analyze: tc.analyze})
+			if tc.minor == "" {
+				tc.minor = "34"
+			}
+			_, err := hosted(&fakeDiscovery{minor: tc.minor, err: tc.err}).Explain(asker(t), &kubeannex.ListReviewSpec{Path: tc.path, Analyze: tc.analyze})
 			status, ok := err.(*apierrors.StatusError) //nolint:errorlint // bare is what is promised
 			if !ok {
 				t.Fatalf("got %T %v, want a status", err, err)
@@ -183,23 +230,9 @@ func TestHostErrors(t *testing.T) {
 			if diff := cmp.Diff(tc.want, status.ErrStatus.Message); diff != "" {
 				t.Errorf("message (-want +got):\n%s", diff)
 			}
+			if tc.minor == "30" && !apierrors.IsBadRequest(err) {
+				t.Errorf("got the reason %s, want a bad request", status.ErrStatus.Reason)
+			}
 		})
-	}
-}
-
-func TestHostVersionIsKeptForAMinute(t *testing.T) {
-	cluster, clock := &fakeDiscovery{minor: "31"}, testclock.NewFakePassiveClock(time.Unix(0, 0))
-	host := NewHost(cluster, clock)
-	for _, step := range []struct {
-		after     time.Duration
-		wantAsked int
-	}{{0, 1}, {59 * time.Second, 1}, {time.Second, 2}} {
-		clock.SetTime(clock.Now().Add(step.after))
-		if _, err := host.Version(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if cluster.asked != step.wantAsked {
-			t.Errorf("asked %d times %v later, want %d", cluster.asked, step.after, step.wantAsked)
-		}
 	}
 }

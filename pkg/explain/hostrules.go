@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,10 +71,45 @@ func rulesOf(minor int) hostRules {
 	return rules
 }
 
-// minorOf reads a version. Distributions write a minor version as "31+".
+// minorOf reads a version: the one whose behaviour the server emulates, if it is told to,
+// as feature gates follow that (k8s.io/component-base compatibility). Distributions write a
+// minor version as "31+".
 func minorOf(info *version.Info) (minor int, ok bool) {
-	minor, err := strconv.Atoi(strings.TrimSuffix(info.Minor, "+"))
-	return minor, err == nil && info.Major == "1"
+	majorText, minorText := info.Major, info.Minor
+	if info.EmulationMajor != "" && info.EmulationMinor != "" {
+		majorText, minorText = info.EmulationMajor, info.EmulationMinor
+	}
+	minor, err := strconv.Atoi(strings.TrimSuffix(minorText, "+"))
+	return minor, err == nil && majorText == "1"
+}
+
+// versionOf names a version, and the one that it emulates if that is another.
+func versionOf(info *version.Info) string {
+	emulated := info.EmulationMajor + "." + info.EmulationMinor
+	if emulated == "." || emulated == info.Major+"."+strings.TrimSuffix(info.Minor, "+") {
+		return info.GitVersion
+	}
+	return fmt.Sprintf("%s (emulating %s)", info.GitVersion, emulated)
+}
+
+// explanation is a rule in plain words, for a watch with what becomes of its sendInitialEvents.
+func (r hostRules) explanation(rule annexed.Rule, options metainternalversion.ListOptions) string {
+	words := explanation(rule)
+	switch {
+	case !options.Watch:
+		return words
+	case r.watchList == watchListOff:
+		return "By default this version refuses a watch that begins with the objects, as its feature gate WatchList is off. If it is on: " + words
+	case r.watchList == watchListOn:
+		return words
+	}
+	if rule == annexed.RuleWatch {
+		words = "The cache serves watches."
+	}
+	if options.ResourceVersion == "" || options.ResourceVersion == "0" {
+		return words + " This version ignores sendInitialEvents and begins with the objects, as every watch does without a resourceVersion."
+	}
+	return words + " This version ignores sendInitialEvents and begins after resourceVersion, without the objects that there are."
 }
 
 // decide is what a kube-apiserver does with a list that it accepts, as far as
@@ -136,17 +172,20 @@ func isUncached(resource schema.GroupResource) bool {
 	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }
 
+func isPods(resource schema.GroupResource) bool {
+	return resource.Group == "" && resource.Resource == "pods"
+}
+
 // hostIndex is the index of kube-apiserver that a selector uses
 // (k8s.io/kubernetes pkg/registry/core/pod/strategy.go, Indexers).
 func hostIndex(resource schema.GroupResource, options metainternalversion.ListOptions) string {
-	const nodeName = "spec.nodeName"
-	if resource != (schema.GroupResource{Resource: "pods"}) {
+	if !isPods(resource) {
 		return ""
 	}
-	if _, ok := fieldsOf(options).RequiresExactMatch(nodeName); !ok {
+	if _, ok := fieldsOf(options).RequiresExactMatch(fieldNodeName); !ok {
 		return ""
 	}
-	return "f:" + nodeName
+	return "f:" + fieldNodeName
 }
 
 // isBuiltIn reports whether kube-apiserver itself has the group.

@@ -116,6 +116,7 @@ func TestMinorOf(t *testing.T) {
 		"a distribution": {version.Info{Major: "1", Minor: "34+"}, 34, true},
 		"unset":          {version.Info{}, 0, false},
 		"another major":  {version.Info{Major: "2", Minor: "1"}, 1, false},
+		"emulating":      {version.Info{Major: "1", Minor: "34+", EmulationMajor: "1", EmulationMinor: "32"}, 32, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := minorOf(&tc.info); got != tc.want || ok != tc.wantOK {

@@ -31,6 +31,8 @@ type Request struct {
 	Info *genericapirequest.RequestInfo
 
 	url *url.URL
+	// agent is the user agent that it is sent with, unless it is empty.
+	agent string
 }
 
 // verbs of Request.Info.
@@ -226,10 +228,14 @@ const maxSegment = 253
 func (r *Request) http(ctx context.Context) *http.Request { return r.bare().WithContext(ctx) }
 
 func (r *Request) bare() *http.Request {
+	header := http.Header{"Accept": {"application/json"}}
+	if r.agent != "" {
+		header.Set("User-Agent", r.agent)
+	}
 	return &http.Request{
 		Method: http.MethodGet, URL: r.url, RequestURI: r.URI,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Accept": {"application/json"}},
+		Header: header,
 		Body:   http.NoBody,
 	}
 }

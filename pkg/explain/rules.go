@@ -37,6 +37,10 @@ func explanation(rule annexed.Rule) string {
 		return "The server has no watch cache for this resource: etcd answers every read."
 	case annexed.RuleGetLatest:
 		return "A GET of one object without a resourceVersion goes to etcd."
+	case annexed.RuleNotStarted:
+		return "Nobody has needed the cache of this version yet: the first list starts it, waits until it is filled, and is answered by it."
+	case annexed.RuleWatchFromEtcd:
+		return "The watch begins at a state from before the cache was filled for the first time: etcd answers it."
 	case annexed.RuleWatch:
 		return "The cache serves watches, and the objects with which this one begins."
 	default:

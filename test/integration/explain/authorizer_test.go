@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// startAuthorizer lets everyone create ListReviews, and list gadgets in one
-// namespace. It returns the file that names it.
+// startAuthorizer lets everyone create ListReviews, root list gadgets, ada those in one
+// namespace, and bob one of them. It returns the file that names it.
 func startAuthorizer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -27,7 +27,11 @@ func startAuthorizer(t *testing.T) string {
 		}
 		if asked := review.Spec.ResourceAttributes; asked != nil {
 			review.Status.Allowed = asked.Verb == "create" && asked.Resource == "listreviews" ||
-				asked.Verb == "list" && asked.Resource == "gadgets" && asked.Namespace == namespace
+				asked.Verb == "list" && asked.Resource == "gadgets" && map[string]bool{
+					"root": true,
+					"ada":  asked.Namespace == namespace,
+					"bob":  asked.Namespace == namespace && asked.Name != "",
+				}[review.Spec.User]
 		}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(review); err != nil {

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/testserver"
@@ -275,29 +274,27 @@ func statusOf(err error) []any {
 	return []any{status.ErrStatus.Code, status.ErrStatus.Reason, status.ErrStatus.Message, status.ErrStatus.Status, status.ErrStatus.Details}
 }
 
-func TestOnlyWhoMayList(t *testing.T) {
-	w := startWorld(t, "--authorization-webhook-config-file="+startAuthorizer(t))
-	ada := rest.CopyConfig(w.config)
-	ada.Impersonate = rest.ImpersonationConfig{UserName: "ada", Groups: []string{"devs"}}
-	annex, err := versioned.NewForConfig(ada)
-	if err != nil {
-		t.Fatal(err)
+// TestExplanationStartsNoCache asks about a version that nobody has read.
+func TestExplanationStartsNoCache(t *testing.T) {
+	w := startWorld(t)
+	const idle = "/apis/lab.annex.test/v1beta1/gadgets"
+	var got []string
+	ask := func(spec v1alpha1.ListReviewSpec) {
+		status, err := w.review(t, spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Explanation == "" || status.Estimate.Total == nil || *status.Estimate.Total != gadgets {
+			t.Errorf("got %+v without words or the number of objects", status)
+		}
+		got = append(got, string(status.Source)+" "+status.Rule)
 	}
-	hers := world{config: ada, annex: annex}
-	mine, err := hers.review(t, v1alpha1.ListReviewSpec{Path: "/apis/lab.annex.test/v1/namespaces/t/gadgets", Analyze: true})
-	if err != nil || mine.Actual == nil || *mine.Actual.Returned != gadgets {
-		t.Errorf("got %+v, %v for what she may list", mine, err)
-	}
-	client, err := dynamic.NewForConfig(ada)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, listErr := client.Resource(env.GadgetResource("v1")).List(t.Context(), metav1.ListOptions{})
-	_, reviewErr := hers.review(t, v1alpha1.ListReviewSpec{Path: allPath})
-	if !apierrors.IsForbidden(listErr) {
-		t.Fatalf("got %v for a list, want forbidden", listErr)
-	}
-	if diff := cmp.Diff(statusOf(listErr), statusOf(reviewErr)); diff != "" {
-		t.Errorf("error (-list +review):\n%s", diff)
+	ask(v1alpha1.ListReviewSpec{Path: idle})
+	ask(v1alpha1.ListReviewSpec{Path: idle + "?resourceVersion=0"})
+	ask(v1alpha1.ListReviewSpec{Path: idle, Analyze: true})
+	ask(v1alpha1.ListReviewSpec{Path: idle})
+	want := []string{"Cache NotStarted", "Cache NotStarted", "Cache Latest", "Cache Latest"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("sources and rules (-want +got):\n%s", diff)
 	}
 }

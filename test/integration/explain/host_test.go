@@ -22,13 +22,13 @@ import (
 	"github.com/kubeannex/annex/test/integration/importing/adopted"
 )
 
-// startHost answers discovery as a cluster of 1.31 with pods and gadgets does. It
+// startHost answers discovery as a cluster of 1.34 that emulates 1.31 with pods and gadgets does. It
 // returns the file that names it.
 func startHost(t *testing.T) string {
 	t.Helper()
 	list := metav1.Verbs{"get", "list", "watch"}
 	answers := map[string]any{
-		"/version": version.Info{Major: "1", Minor: "31+", GitVersion: "v1.31.4-lab.1"},
+		"/version": version.Info{Major: "1", Minor: "34+", GitVersion: "v1.34.4-lab.1", EmulationMajor: "1", EmulationMinor: "31"},
 		"/api/v1":  metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: list}}},
 		"/apis/lab.annex.test/v1": metav1.APIResourceList{
 			GroupVersion: "lab.annex.test/v1", APIResources: []metav1.APIResource{{Name: "gadgets", Kind: "Gadget", Namespaced: true, Verbs: list}},
@@ -89,7 +89,7 @@ func TestWhoKeepsAKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := []any{status.Server, status.ServerVersion, status.Source, status.Rule, status.LimitIgnored, status.Index, status.Estimate == nil}
-	want := []any{v1alpha1.ListServerHost, "v1.31.4-lab.1", v1alpha1.ListSourceCache, "Any", true, "f:spec.nodeName", true}
+	want := []any{v1alpha1.ListServerHost, "v1.34.4-lab.1 (emulating 1.31)", v1alpha1.ListSourceCache, "Any", true, "f:spec.nodeName", true}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
