@@ -35,7 +35,23 @@ func Main(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if options.Publish {
+		return publish(options.Output)
+	}
 	return Run(ctx, options, out, progress)
+}
+
+// publish writes the report of the last run into the documentation.
+func publish(output string) error {
+	root, err := env.RepositoryRoot()
+	if err != nil {
+		return err
+	}
+	last, err := report.Read(output)
+	if err != nil {
+		return err
+	}
+	return last.Publish(root)
 }
 
 // run is one run of the benchmark.
@@ -48,6 +64,12 @@ type run struct {
 	progress io.Writer
 	begin    time.Time
 	results  []report.Result
+	// incomplete says why results are missing and which. It is empty when none are.
+	incomplete string
+
+	// start makes the cluster ready to be measured, versions names the programs.
+	start    func(ctx context.Context) error
+	versions func(ctx context.Context) ([]report.Item, error)
 }
 
 // Run runs the benchmark. The files of its processes are removed when it succeeds
@@ -66,6 +88,7 @@ func Run(ctx context.Context, options *Options, out, progress io.Writer) error {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	r := &run{Options: options, env: e, out: out, progress: progress, begin: time.Now()}
+	r.start, r.versions = r.startCluster, r.askVersions
 	limited, cancel := context.WithTimeout(ctx, options.Timeout)
 	defer cancel()
 	err = r.play(limited, selected)
@@ -76,7 +99,7 @@ func Run(ctx context.Context, options *Options, out, progress io.Writer) error {
 	case options.Keep:
 		r.sayf("data and logs are in %s", dir)
 		return err
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && err != nil:
 		return errors.Join(fmt.Errorf("interrupted, all processes are ended: %w", err), os.RemoveAll(dir))
 	case err != nil:
 		return fmt.Errorf("%w (logs: %s)", err, filepath.Join(dir, "*.log"))
@@ -84,8 +107,27 @@ func Run(ctx context.Context, options *Options, out, progress io.Writer) error {
 	return os.RemoveAll(dir)
 }
 
-// play starts and fills the cluster, runs the scenarios and writes the report.
+// play runs the scenarios and writes the report: after an interrupt in any case, after
+// another error if a scenario was measured. What was measured before is as good.
 func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
+	left, err := r.measure(ctx, scenarios)
+	if err == nil {
+		return r.finish(ctx)
+	}
+	err = fmt.Errorf("%w; not measured: %s", err, joinNames(left))
+	if len(r.results) == 0 && ctx.Err() == nil {
+		return err
+	}
+	why := "it failed"
+	if ctx.Err() != nil {
+		why = "it was interrupted"
+	}
+	r.incomplete = why + ", and has nothing of " + joinNames(left)
+	return errors.Join(err, r.finish(context.WithoutCancel(ctx)))
+}
+
+// startCluster starts and fills the cluster.
+func (r *run) startCluster(ctx context.Context) error {
 	var err error
 	r.cluster, err = cluster.Start(ctx, cluster.Options{
 		Env: r.env, Sizes: r.sizes(), Kinds: []dataset.Kind{dataset.Endpoints}, Progress: r.sayf,
@@ -99,34 +141,38 @@ func (r *run) play(ctx context.Context, scenarios []scenario.Scenario) error {
 	if err := r.cluster.Warm(ctx); err != nil {
 		return err
 	}
-	if err := r.cluster.MeasureIdle(ctx); err != nil {
-		return err
+	return r.cluster.MeasureIdle(ctx)
+}
+
+// measure runs the scenarios. With an error it returns those that were not measured.
+func (r *run) measure(ctx context.Context, scenarios []scenario.Scenario) ([]scenario.Scenario, error) {
+	if err := r.start(ctx); err != nil {
+		return scenarios, err
 	}
 	runner := &scenario.Runner{Cluster: r.cluster, Rounds: r.Rounds, Profiles: r.profiles(), Progress: r.sayf}
 	if err := runner.ProfileIdle(ctx); err != nil {
-		return err
+		return scenarios, err
 	}
 	running := true
 	for i, s := range scenarios {
 		if _, ok := s.(scenario.Independent); ok && running {
 			if err := r.cluster.Stop(); err != nil {
-				return err
+				return scenarios[i:], err
 			}
 			running = false
 		}
 		result, err := runner.Run(ctx, s)
 		if err != nil {
-			// What was measured before is as good, also after an interrupt.
-			return errors.Join(fmt.Errorf("%w; not measured: %s", err, joinNames(scenarios[i:])), r.finish(context.WithoutCancel(ctx)))
+			return scenarios[i:], err
 		}
 		results := toReport(s, result)
 		r.results = append(r.results, results...)
 		r.sayf("%s: took %.0f s", s.Name(), result.Duration.Seconds())
 		if err := r.print(results); err != nil {
-			return err
+			return scenarios[i+1:], err
 		}
 	}
-	return r.finish(ctx)
+	return nil, nil
 }
 
 // print shows the results of a scenario at once.

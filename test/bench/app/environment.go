@@ -25,12 +25,12 @@ func (r *run) environment(ctx context.Context) (report.Environment, error) {
 	}
 	return report.Environment{
 		Date: r.begin, Command: report.CommandLine("go run ./test/bench", r.args...),
-		Machine: machine, Versions: versions, Sizes: r.sizeItems(),
+		Machine: machine, Versions: versions, Sizes: r.sizeItems(), Incomplete: r.incomplete,
 	}, nil
 }
 
-// versions asks every program that was measured.
-func (r *run) versions(ctx context.Context) ([]report.Item, error) {
+// askVersions asks every program that was measured.
+func (r *run) askVersions(ctx context.Context) ([]report.Item, error) {
 	var items []report.Item
 	for _, name := range []string{"kube-apiserver", "annex-apiserver", "etcd"} {
 		program, err := r.env.Program(name)
@@ -55,9 +55,12 @@ func (r *run) sizeItems() []report.Item {
 			Name: kind.Resource(), Value: fmt.Sprintf("%d of about %d bytes on each side", sizes.Count(kind), kind.Bytes()),
 		})
 	}
-	var idle []string
-	for _, side := range r.cluster.Sides() {
-		idle = append(idle, fmt.Sprintf("%s %.3f cores", side.Name, r.cluster.Idle[side.Name]))
+	idle := []string{"not measured"}
+	if r.cluster != nil && r.cluster.Idle != nil {
+		idle = nil
+		for _, side := range r.cluster.Sides() {
+			idle = append(idle, fmt.Sprintf("%s %.3f cores", side.Name, r.cluster.Idle[side.Name]))
+		}
 	}
 	return append(items,
 		report.Item{Name: "nodes, namespaces", Value: fmt.Sprintf("%d, %d", sizes.Nodes, sizes.Namespaces)},

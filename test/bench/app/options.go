@@ -26,6 +26,8 @@ const (
 	minRounds = 5
 	// smokeRounds has to do for a run that shows that everything works.
 	smokeRounds = 2
+	// smokeOutput is the folder of its report.
+	smokeOutput = "_output/bench-smoke"
 )
 
 // Options are the flags of the benchmark.
@@ -41,6 +43,7 @@ type Options struct {
 	Timeout                     time.Duration
 	Keep                        bool
 	Profile                     bool
+	Publish                     bool
 
 	// args are those that were parsed, for the report.
 	args      []string
@@ -76,15 +79,20 @@ func (o *Options) addRunFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Rounds, "rounds", minRounds, "How often every side is measured, after one round that is thrown away.")
 	flags.IntVar(&o.Agents, "agents", 0, "How many agents restart at once in restart-storm. 0 means as many as fit in the time of the run.")
 	flags.StringVar(&o.Scenarios, "scenarios", "", "A regular expression for the names of the scenarios to run. Empty means all.")
-	flags.StringVar(&o.Output, "output", "_output/bench", "The folder of the report.")
+	flags.StringVar(&o.Output, "output", "_output/bench", "The folder of the report. That of a smoke run is "+smokeOutput+".")
 	flags.BoolVar(&o.Smoke, "smoke", false, "Run a small and short benchmark, with less data unless sizes are set, and print one JSON line a scenario instead of a table.")
 	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "After how long to give up.")
 	flags.BoolVar(&o.Keep, "keep", false, "Keep the data and logs of all processes.")
+	flags.BoolVar(&o.Publish, "publish", false, "Measure nothing: write the report that is in --output into docs and into the table of the README.")
 	flags.BoolVar(&o.Profile, "profile", false, "Profile both API servers, idle and after the measured rounds of every scenario, into the folder profiles of --output.")
 }
 
 func (o *Options) complete(flags *pflag.FlagSet) {
 	if o.Smoke {
+		if !flags.Changed("output") {
+			// That of a full run stays.
+			o.Output = smokeOutput
+		}
 		if !flags.Changed("rounds") {
 			o.Rounds = smokeRounds
 		}

@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestSelected(t *testing.T) {
-	options, err := Parse([]string{"--scenarios=^list-|limit"}, io.Discard)
+	options, err := Parse([]string{"--scenarios=^list-|crud"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestSelected(t *testing.T) {
 	for _, s := range options.selected() {
 		got = append(got, s.Name())
 	}
-	if diff := cmp.Diff([]string{"list-selective", "list-full", "limit", "list-large"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"list-selective", "list-full", "crud", "list-large"}, got); diff != "" {
 		t.Errorf("selected scenarios differ (-want +got):\n%s", diff)
 	}
 }

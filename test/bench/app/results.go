@@ -20,7 +20,7 @@ const (
 // selected are the scenarios to run.
 func (o *Options) selected() []scenario.Scenario {
 	var selected []scenario.Scenario
-	for _, s := range scenario.All(scenario.Settings{Smoke: o.Smoke, Agents: o.Agents}) {
+	for _, s := range scenario.All(scenario.Settings{Smoke: o.Smoke, Agents: o.Agents, Rounds: o.Rounds}) {
 		if o.scenarios.MatchString(s.Name()) {
 			selected = append(selected, s)
 		}

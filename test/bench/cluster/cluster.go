@@ -9,7 +9,9 @@ import (
 	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/kubeannex/annex/test/bench/dataset"
 	"github.com/kubeannex/annex/test/env"
@@ -186,4 +188,19 @@ func (c *Cluster) Side(name string) (Side, error) {
 		}
 	}
 	return Side{}, fmt.Errorf("there is no side %q", name)
+}
+
+// Detach makes the host forget annex's group, and returns the same cluster as a Direct one.
+func (c *Cluster) Detach(ctx context.Context) (*Cluster, error) {
+	client, err := aggregatorclient.NewForConfig(c.hostConfig)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of the host: %w", err)
+	}
+	name := dataset.Version + "." + dataset.AnnexedGroup
+	if err := client.ApiregistrationV1().APIServices().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return nil, fmt.Errorf("deleting the APIService %s: %w", name, err)
+	}
+	direct := *c
+	direct.Direct = true
+	return &direct, nil
 }

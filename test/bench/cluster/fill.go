@@ -22,16 +22,16 @@ import (
 const (
 	// pageBytes is about how much is read from etcd at a time.
 	pageBytes = 8 << 20
-	// putters is how many objects are written to an etcd at a time, which shares a sync of the disk among them.
-	putters = 64
+	// putters is how many objects are written at a time: an etcd shares a sync of the disk among them.
+	putters = 128
 	// dialTimeout bounds the connection to an etcd on loopback.
 	dialTimeout = 30 * time.Second
 )
 
-// Fill creates all objects on the host and copies what the host's etcd then holds to
-// annex's etcd with nothing changed but the group: the objects of both sides are
-// the same byte for byte, UIDs and managedFields included. Most objects are written
-// to the host's etcd directly, see forge. Both API servers are restarted at the end.
+// Fill creates all objects on the host, and in annex's etcd what the host's etcd then holds
+// with nothing changed but the group: the objects of both sides are the same byte for
+// byte, UIDs and managedFields included. Most objects are written to both etcds
+// directly, see forge. Both API servers are restarted at the end.
 func (c *Cluster) Fill(ctx context.Context) error {
 	if err := c.Sizes.CreateNamespaces(ctx, c.hostConfig); err != nil {
 		return err
@@ -57,15 +57,13 @@ func (c *Cluster) Fill(ctx context.Context) error {
 	}
 	for _, kind := range c.Kinds {
 		start := time.Now()
-		if err := c.forge(ctx, host, kind, c.samples(kind)); err != nil {
-			return fmt.Errorf("filling the host with %s: %w", kind, err)
-		}
-		created := time.Now()
 		if err := c.copyToAnnex(ctx, host, annex, kind); err != nil {
 			return fmt.Errorf("copying %s to annex: %w", kind, err)
 		}
-		c.Progress("filled: %d %s of %d bytes, the host in %.1f s, annex in %.1f s",
-			c.Sizes.Count(kind), kind, kind.Bytes(), created.Sub(start).Seconds(), time.Since(created).Seconds())
+		if err := c.forge(ctx, kind, host, annex); err != nil {
+			return fmt.Errorf("filling both sides with %s: %w", kind, err)
+		}
+		c.Progress("filled: %d %s of %d bytes on both sides in %.1f s", c.Sizes.Count(kind), kind, kind.Bytes(), time.Since(start).Seconds())
 	}
 	return c.restart(ctx)
 }
@@ -117,7 +115,7 @@ func (c *Cluster) fillHost(ctx context.Context, host *clientv3.Client, kind data
 	if err := c.createSamples(ctx, kind); err != nil {
 		return err
 	}
-	return c.forge(ctx, host, kind, c.samples(kind))
+	return c.forge(ctx, kind, host, nil)
 }
 
 // samples is how many objects of a kind are created by requests.
@@ -129,25 +127,40 @@ func (c *Cluster) createSamples(ctx context.Context, kind dataset.Kind) error {
 	return c.Sizes.Fill(ctx, c.hostConfig, dataset.HostGroup, kind, c.samples(kind), nil)
 }
 
+// copyToAnnex copies the objects that were created by requests.
 func (c *Cluster) copyToAnnex(ctx context.Context, from, to *clientv3.Client, kind dataset.Kind) error {
 	copied := 0
 	err := pages(ctx, from, kind, func(page *clientv3.GetResponse) error {
 		puts, ctx := errgroup.WithContext(ctx)
 		puts.SetLimit(putters)
 		for _, pair := range page.Kvs {
-			puts.Go(func() error {
-				key := strings.Replace(string(pair.Key), dataset.HostGroup, dataset.AnnexedGroup, 1)
-				value := bytes.ReplaceAll(pair.Value, []byte(`"`+dataset.HostGroup+`/`), []byte(`"`+dataset.AnnexedGroup+`/`))
-				return put(ctx, to, key, value)
-			})
+			puts.Go(func() error { return putAnnexed(ctx, to, string(pair.Key), pair.Value) })
 		}
 		copied += len(page.Kvs)
 		return puts.Wait()
 	})
-	if err == nil && copied != c.Sizes.Count(kind) {
-		err = fmt.Errorf("the host's etcd has %d of them, %d were created", copied, c.Sizes.Count(kind))
+	if err == nil && copied != c.samples(kind) {
+		err = fmt.Errorf("the host's etcd has %d of them, %d were created", copied, c.samples(kind))
 	}
 	return err
+}
+
+// putAnnexed writes what the host has of an object with nothing changed but the group.
+func putAnnexed(ctx context.Context, annex *clientv3.Client, key string, value []byte) error {
+	key = strings.Replace(key, dataset.HostGroup, dataset.AnnexedGroup, 1)
+	return put(ctx, annex, key, bytes.ReplaceAll(value, []byte(`"`+dataset.HostGroup+`/`), []byte(`"`+dataset.AnnexedGroup+`/`)))
+}
+
+// checkCount compares how many objects an etcd has with how many were written.
+func (c *Cluster) checkCount(ctx context.Context, with *clientv3.Client, group string, kind dataset.Kind) error {
+	found, err := with.Get(ctx, etcdPrefix(group, kind), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("counting keys in an etcd: %w", err)
+	}
+	if wanted := c.Sizes.Count(kind); found.Count != int64(wanted) {
+		return fmt.Errorf("there are %d of group %s, wanted are %d", found.Count, group, wanted)
+	}
+	return nil
 }
 
 // pages reads all objects of a kind of the host.

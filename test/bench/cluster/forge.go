@@ -30,12 +30,13 @@ func forgeSamples(kind dataset.Kind) int {
 	return 10
 }
 
-// forge writes the objects of a kind from number first on to the host's etcd, as
-// kube-apiserver would have: at 1,000 requests a second, creating them would take
-// longer than many a scenario. Time and manager are taken from the objects before
-// first, which were created by requests; forged again, each of these must be what
-// kube-apiserver has stored, to the byte.
-func (c *Cluster) forge(ctx context.Context, host *clientv3.Client, kind dataset.Kind, first int) error {
+// forge writes the objects of a kind that were not created by requests to the host's etcd,
+// as kube-apiserver would have, and to annex's unless that is nil: at 1,000 requests a
+// second, creating them would take longer than many a scenario. Time and manager are taken
+// from the objects that were created by requests; forged again, each of these must be
+// what kube-apiserver has stored, to the byte.
+func (c *Cluster) forge(ctx context.Context, kind dataset.Kind, host, annex *clientv3.Client) error {
+	first := c.samples(kind)
 	if first == c.Sizes.Count(kind) {
 		return nil
 	}
@@ -44,19 +45,29 @@ func (c *Cluster) forge(ctx context.Context, host *clientv3.Client, kind dataset
 		return err
 	}
 	random := rand.New(rand.NewPCG(c.Sizes.Seed, uint64(kind))) //nolint:gosec // UIDs are no secrets
-	puts, ctx := errgroup.WithContext(ctx)
+	puts, putting := errgroup.WithContext(ctx)
 	puts.SetLimit(putters)
-	for i := first; i < c.Sizes.Count(kind) && ctx.Err() == nil; i++ {
+	for i := first; i < c.Sizes.Count(kind) && putting.Err() == nil; i++ {
 		uid := newUID(random)
 		puts.Go(func() error {
 			value, err := template.forge(c.Sizes.Shape, kind, i, uid)
 			if err != nil {
 				return err
 			}
-			return put(ctx, host, objectKey(c.Sizes.Shape, kind, i), value)
+			key := objectKey(c.Sizes.Shape, kind, i)
+			if err := put(putting, host, key, value); err != nil || annex == nil {
+				return err
+			}
+			return putAnnexed(putting, annex, key, value)
 		})
 	}
-	return puts.Wait()
+	if err := puts.Wait(); err != nil {
+		return err
+	}
+	if err := c.checkCount(ctx, host, dataset.HostGroup, kind); err != nil || annex == nil {
+		return err
+	}
+	return c.checkCount(ctx, annex, dataset.AnnexedGroup, kind)
 }
 
 func objectKey(shape dataset.Shape, kind dataset.Kind, i int) string {

@@ -28,6 +28,8 @@ type Environment struct {
 	Versions []Item `json:"versions"`
 	// Sizes are the numbers and sizes of objects, nodes, clients and rounds.
 	Sizes []Item `json:"sizes"`
+	// Incomplete says why results are missing and which. It is empty when none are.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // Item is a line of the report.

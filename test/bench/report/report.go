@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -25,6 +26,18 @@ const (
 	folderMode = 0o755
 	fileMode   = 0o644
 )
+
+// howToRead is what one has to know of all reports.
+const howToRead = `
+* Annex runs the code of kube-apiserver. Where nothing is selected by an index and no single object is named, a ratio
+  near 1 is what is to be expected.
+* Annex asks the cluster who may do what, once for each object or selector that a user names: that is in every figure
+  of "Single objects" and of watches and lists by field or label on the sides ` + "`annex` and `aggregated`" + `.
+* The side ` + "`aggregated`" + ` runs two API servers, so its peak memory is the sum of both.
+* All servers and clients share the machine. What the clients used is shown apart, as "load generator, busy".
+* Garbage collection of a large heap takes seconds of CPU, and falls into whichever request is measured then: look at
+  the spread.
+`
 
 // Report is one run of the benchmark.
 type Report struct {
@@ -67,7 +80,7 @@ func (r Report) Write(dir string) error {
 
 func (r Report) documents(files map[string][]byte, plots []Plot) error {
 	var markdown, lines bytes.Buffer
-	if err := r.Markdown(&markdown, plots); err != nil {
+	if err := r.Markdown(&markdown, plots, ""); err != nil {
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	if err := JSON(&lines, r.Results); err != nil {
@@ -105,13 +118,17 @@ func ofFamily(results []Result, family string) []Result {
 	return selected
 }
 
-// Markdown prints the report with links to plots, whose files are beside it.
-func (r Report) Markdown(out io.Writer, plots []Plot) error {
+// Markdown prints the report with links to plots, whose files are in a folder beside it:
+// that of the report itself when it is empty.
+func (r Report) Markdown(out io.Writer, plots []Plot, folder string) error {
 	var text strings.Builder
 	text.WriteString("# Benchmarks\n\n")
 	text.WriteString("Cells are the median of the rounds with the lowest and the highest round. A ratio is the median of a side divided by\n" +
 		"the median of `" + Baseline + "`, with the lowest and the highest ratio of two rounds that followed each other. Where some rounds\n" +
-		"were better and some worse, it says \"" + string(NoDifference) + "\". In plots, bars to the right are better.\n")
+		"were better and some worse, it says \"" + string(NoDifference) + "\". In plots, bars to the right are better.\n" + howToRead)
+	if r.Environment.Incomplete != "" {
+		fmt.Fprintf(&text, "\n**This report is incomplete**: %s.\n", r.Environment.Incomplete)
+	}
 	text.WriteString("\n## Environment\n\n| | |\n| --- | --- |\n")
 	for _, item := range r.Environment.items() {
 		fmt.Fprintf(&text, "| %s | %s |\n", escape(item.Name), escape(item.Value))
@@ -120,7 +137,7 @@ func (r Report) Markdown(out io.Writer, plots []Plot) error {
 		fmt.Fprintf(&text, "\n## %s\n\n", family)
 		for _, plot := range plots {
 			if plot.Family == family {
-				fmt.Fprintf(&text, "![%s](%s)\n\n", family, plot.File)
+				fmt.Fprintf(&text, "![%s](%s)\n\n", family, path.Join(folder, plot.File))
 			}
 		}
 		markdownTable(&text, rows(ofFamily(r.Results, family), medianAndSpread))

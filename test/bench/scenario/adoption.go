@@ -33,7 +33,7 @@ const (
 	// adoptionShare is which part of the endpoints is adopted, and half of that in a smoke
 	// run: with all of them the adoption and the purge, which deletes one object after
 	// another, take too long.
-	adoptionShare = 8
+	adoptionShare = 10
 	// writesAround is how often the writer writes before and after the adoption.
 	writesAround = 50
 )

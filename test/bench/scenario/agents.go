@@ -131,7 +131,7 @@ const (
 	// quietInterval is over which time servers are looked at.
 	quietInterval = 100 * time.Millisecond
 	// quietTimeout is how long at most they get to become quiet.
-	quietTimeout = 3 * time.Second
+	quietTimeout = 1500 * time.Millisecond
 	// quietCores is how many cores quiet servers use: those that have finished what many
 	// connections or watches that ended left to do.
 	quietCores = 0.3

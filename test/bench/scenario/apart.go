@@ -44,11 +44,8 @@ func bootRounds(asked int, smoke bool) (measured, warmup int) {
 	return min(asked, mostBoots), 0
 }
 
-// apart is a second cluster, which holds nothing but endpoints. Its API servers are
-// killed and started again and its definitions change: in the main cluster both
-// would change what other scenarios find, and the large objects would be most of
-// the work. Several scenarios use it one after another, each of the later ones with at
-// least as many objects: close ends the processes and keeps the data.
+// apart is a cluster whose API servers are killed and started again, and which holds
+// nothing but endpoints.
 type apart struct {
 	cluster *cluster.Cluster
 	// empty is what each API server takes before there are objects, by the name of the side.
@@ -65,25 +62,9 @@ type memoryUse struct {
 	etcd int64
 }
 
-// open starts all processes and fills the cluster with count endpoints, of which it
-// may have some.
+// open starts a second cluster, measures it while it is empty, and fills it with count
+// endpoints: the definitions of the main one must not change, as other scenarios need them.
 func (a *apart) open(ctx context.Context, main *cluster.Cluster, count int) error {
-	if a.cluster == nil {
-		if err := a.create(ctx, main); err != nil {
-			return err
-		}
-	} else if err := a.start(ctx); err != nil {
-		return err
-	}
-	if a.cluster.Sizes.Endpoints == count {
-		return nil
-	}
-	a.cluster.Sizes.Endpoints = count
-	return a.cluster.Fill(ctx)
-}
-
-// create starts the cluster and measures it while it is empty.
-func (a *apart) create(ctx context.Context, main *cluster.Cluster) error {
 	var err error
 	a.cluster, err = cluster.Start(ctx, cluster.Options{
 		Env: main.Env, Sizes: cluster.Sizes{Shape: main.Sizes.Shape},
@@ -98,7 +79,8 @@ func (a *apart) create(ctx context.Context, main *cluster.Cluster) error {
 			return fmt.Errorf("measuring the empty %s: %w", side.Name, err)
 		}
 	}
-	return nil
+	a.cluster.Sizes.Endpoints = count
+	return a.cluster.Fill(ctx)
 }
 
 func (a *apart) measureEmpty(ctx context.Context, side cluster.Side) (err error) {
@@ -136,35 +118,12 @@ func settledHeap(ctx context.Context, side cluster.Side) (live int64, err error)
 	return live, err
 }
 
-// start starts the processes that do not run, in the order in which they need each other.
-func (a *apart) start(ctx context.Context) error {
-	for _, process := range a.processes() {
-		select {
-		case <-process.Exited():
-		default:
-			continue
-		}
-		if err := process.Start(); err != nil {
-			return err
-		}
-		if err := process.WaitReady(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // close ends all processes.
 func (a *apart) close() error {
 	if a.cluster == nil {
 		return nil
 	}
 	return a.cluster.Stop()
-}
-
-func (a *apart) processes() []*env.Process {
-	c := a.cluster
-	return []*env.Process{c.Host.Etcd.Process, c.Annex.Etcd.Process, c.Host.APIServers[0].Process, c.Annex.Replicas[0].Process}
 }
 
 // boot starts the API server of a side anew, its first process. Annex needs the

@@ -13,29 +13,30 @@ import (
 	"github.com/kubeannex/annex/test/bench/report"
 )
 
-// coldStart measures an API server from its start until it serves all endpoints, and
-// then its memory.
+// coldStart measures an API server from its start until it serves endpoints from its
+// cache, which then holds all of them, and its memory. The servers are those of the main
+// cluster: it has to come last of the scenarios that need them, as the host has to
+// forget annex's group, which it would wait for.
 type coldStart struct {
 	apart *apart
 	smoke bool
 }
 
 var (
-	_ Scenario    = &coldStart{}
-	_ Sided       = &coldStart{}
-	_ Independent = &coldStart{}
-	_ Titled      = &coldStart{}
-	_ Paced       = &coldStart{}
+	_ Scenario = &coldStart{}
+	_ Sided    = &coldStart{}
+	_ Titled   = &coldStart{}
+	_ Paced    = &coldStart{}
 )
 
-func newColdStart(apart *apart, smoke bool) *coldStart { return &coldStart{apart: apart, smoke: smoke} }
+func newColdStart(smoke bool) *coldStart { return &coldStart{smoke: smoke} }
 
 // Name implements Scenario.
 func (s *coldStart) Name() string { return "cold-start" }
 
 // Title implements Titled.
 func (s *coldStart) Title() string {
-	return "Cold start: from the start of the process to all endpoints"
+	return "Cold start: from the start of the process to answers from its cache"
 }
 
 // Metrics implements Scenario. Times begin with the process. CPU is that of the API
@@ -46,15 +47,10 @@ func (s *coldStart) Metrics() []Metric {
 		{Name: "node", Title: "until the LIST of a node, RV=0", Unit: report.Seconds, Better: Lower},
 		{Name: "node.cpu", Title: "until the LIST of a node, CPU", Unit: report.Seconds, Better: Lower},
 		{Name: "node.peak", Title: "until the LIST of a node, peak memory", Unit: report.Bytes, Better: Lower},
-		{Name: "all", Title: "until the LIST of all, RV=0", Unit: report.Seconds, Better: Lower},
-		{Name: "all.cpu", Title: "until the LIST of all, CPU", Unit: report.Seconds, Better: Lower},
-		{Name: "all.peak", Title: "until the LIST of all, peak memory", Unit: report.Bytes, Better: Lower},
-		{Name: "heap", Title: "live heap with all", Unit: report.Bytes, Better: Lower},
+		{Name: "heap", Title: "live heap", Unit: report.Bytes, Better: Lower},
+		{Name: "resident", Title: "resident", Unit: report.Bytes, Better: Lower},
 	}
 }
-
-// Independent implements Independent.
-func (s *coldStart) Independent() {}
 
 // Sides implements Sided: what is reached through the aggregator has no start of its own.
 func (s *coldStart) Sides(*cluster.Cluster) []cluster.Side { return s.apart.cluster.Sides() }
@@ -64,14 +60,11 @@ func (s *coldStart) Rounds(asked int) (measured, warmup int) { return bootRounds
 
 // Prepare implements Scenario.
 func (s *coldStart) Prepare(ctx context.Context, c *cluster.Cluster) error {
-	if err := s.apart.open(ctx, c, c.Sizes.Endpoints); err != nil {
+	direct, err := c.Detach(ctx)
+	if err != nil {
 		return err
 	}
-	for _, side := range s.apart.cluster.Sides() {
-		if err := cluster.Redefine(ctx, side, dataset.Endpoints, dataset.DefinitionOptions{}); err != nil {
-			return err
-		}
-	}
+	s.apart = &apart{cluster: direct}
 	return nil
 }
 
@@ -93,16 +86,10 @@ func (s *coldStart) Round(ctx context.Context, _ *cluster.Cluster, side cluster.
 	if metrics["node.cpu"], metrics["node.peak"], err = booted.used(); err != nil {
 		return Sample{}, err
 	}
-	if metrics["all"], err = booted.waitForList(ctx, dataset.Version, booted.sizes.All()); err != nil {
-		return Sample{}, fmt.Errorf("reading all: %w", err)
-	}
-	if metrics["all.cpu"], metrics["all.peak"], err = booted.used(); err != nil {
-		return Sample{}, err
-	}
 	memory, err := booted.memory(ctx)
-	metrics["heap"] = float64(memory.live)
+	metrics["heap"], metrics["resident"] = float64(memory.live), float64(memory.resident)
 	return Sample{Metrics: metrics}, err
 }
 
-// Close implements Scenario.
-func (s *coldStart) Close(context.Context) error { return s.apart.close() }
+// Close implements Scenario. The servers stay.
+func (s *coldStart) Close(context.Context) error { return nil }

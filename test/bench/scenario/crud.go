@@ -31,29 +31,37 @@ const (
 	stateField = "state"
 )
 
-// crud measures requests for single endpoints by several clients at once. Every
-// round creates its own objects and deletes them again.
+// crud measures requests for single endpoints by several clients at once, one verb after
+// another, each on all sides in turn. Every round creates its own objects and deletes them again.
 type crud struct {
 	// requests is how many of each verb are sent in a round.
 	requests int
 	// first is the number of the first object that is not of the data set.
-	first   int
-	clients map[string][]dynamic.NamespaceableResourceInterface
+	first int
 	// shape makes the objects.
 	shape dataset.Shape
+	// users are those of each side, by its name.
+	users map[string]*crudUsers
+}
+
+// crudUsers are the clients of a side and their objects.
+type crudUsers struct {
+	side cluster.Side
+	// first is the number of the first of the objects, which no other side has.
+	first   int
+	clients []dynamic.NamespaceableResourceInterface
 	// objects are the present ones, by their number from first on. A round leaves none.
 	objects []*unstructured.Unstructured
-	// side is whose objects they are.
-	side cluster.Side
 }
 
 var (
 	_ Scenario = &crud{}
 	_ Titled   = &crud{}
+	_ Stepped  = &crud{}
 )
 
 func newCRUD(smoke bool) *crud {
-	s := &crud{requests: 400}
+	s := &crud{requests: 320, users: map[string]*crudUsers{}}
 	if smoke {
 		s.requests /= 4
 	}
@@ -63,12 +71,15 @@ func newCRUD(smoke bool) *crud {
 // verb is one kind of request for the i-th object.
 type verb struct {
 	name string
-	send func(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error
+	send func(users *crudUsers, ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error
 }
 
 // verbs are in the order in which a round needs them.
-func (s *crud) verbs() []verb {
-	return []verb{{"CREATE", s.create}, {"GET", s.get}, {"UPDATE", s.update}, {"PATCH", s.patch}, {"DELETE", s.remove}}
+func verbs() []verb {
+	return []verb{
+		{"CREATE", (*crudUsers).create}, {"GET", (*crudUsers).get}, {"UPDATE", (*crudUsers).update},
+		{"PATCH", (*crudUsers).patch}, {"DELETE", (*crudUsers).remove},
+	}
 }
 
 // Name implements Scenario.
@@ -80,7 +91,7 @@ func (s *crud) Title() string { return fmt.Sprintf("Single objects, %d clients",
 // Metrics implements Scenario.
 func (s *crud) Metrics() []Metric {
 	var metrics []Metric
-	for _, v := range s.verbs() {
+	for _, v := range verbs() {
 		name := strings.ToLower(v.name)
 		metrics = append(metrics,
 			Metric{Name: name + ".rate", Title: v.name + ", throughput", Unit: report.RequestsPerSecond, Better: Higher},
@@ -95,8 +106,9 @@ func (s *crud) Metrics() []Metric {
 // Prepare implements Scenario.
 func (s *crud) Prepare(_ context.Context, c *cluster.Cluster) error {
 	s.first, s.shape = c.Sizes.Endpoints, c.Sizes.Shape
-	s.clients = map[string][]dynamic.NamespaceableResourceInterface{}
-	for _, side := range c.Sides() {
+	for n, side := range c.Sides() {
+		users := &crudUsers{side: side, first: s.first + n*s.requests}
+		s.users[side.Name] = users
 		for range crudClients {
 			config := rest.CopyConfig(side.Config)
 			// Clients with a dialer of their own share no connection.
@@ -105,43 +117,55 @@ func (s *crud) Prepare(_ context.Context, c *cluster.Cluster) error {
 			if err != nil {
 				return fmt.Errorf("making a client: %w", err)
 			}
-			s.clients[side.Name] = append(s.clients[side.Name], client.Resource(side.Resource(dataset.Endpoints)))
+			users.clients = append(users.clients, client.Resource(side.Resource(dataset.Endpoints)))
 		}
 	}
 	return nil
 }
 
-// Round implements Scenario.
-func (s *crud) Round(ctx context.Context, _ *cluster.Cluster, side cluster.Side) (Sample, error) {
-	sample := Sample{Metrics: map[string]float64{}}
-	s.side, s.objects = side, make([]*unstructured.Unstructured, s.requests)
-	for i := range s.objects {
-		s.objects[i] = s.shape.Object(side.Group, dataset.Endpoints, s.first+i)
-	}
-	for _, v := range s.verbs() {
-		if err := s.measure(ctx, v, sample); err != nil {
-			return Sample{}, fmt.Errorf("%s: %w", v.name, err)
+// Steps implements Stepped.
+func (s *crud) Steps() int { return len(verbs()) }
+
+// Step implements Stepped: it measures one verb.
+func (s *crud) Step(ctx context.Context, _ *cluster.Cluster, side cluster.Side, step int) (Sample, error) {
+	users := s.users[side.Name]
+	if step == 0 {
+		users.objects = make([]*unstructured.Unstructured, s.requests)
+		for i := range users.objects {
+			users.objects[i] = s.shape.Object(side.Group, dataset.Endpoints, users.first+i)
 		}
 	}
-	s.objects = nil
+	sample, v := Sample{Metrics: map[string]float64{}}, verbs()[step]
+	if err := users.measure(ctx, v, sample); err != nil {
+		return Sample{}, fmt.Errorf("%s: %w", v.name, err)
+	}
+	if step == s.Steps()-1 {
+		users.objects = nil
+	}
 	return sample, nil
 }
 
-func (s *crud) measure(ctx context.Context, v verb, sample Sample) error {
+// Round implements Scenario: all steps on one side.
+func (s *crud) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	return allSteps(ctx, s, c, side)
+}
+
+func (s *crudUsers) measure(ctx context.Context, v verb, sample Sample) error {
 	pids := s.side.PIDs()
 	before, err := measure.Processes(pids...)
 	if err != nil {
 		return err
 	}
+	requests := len(s.objects)
 	latencies := &measure.Latencies{}
 	start := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
-	for n, client := range s.clients[s.side.Name] {
-		recorder := latencies.Recorder(s.requests/crudClients + 1)
+	for n, client := range s.clients {
+		recorder := latencies.Recorder(requests/crudClients + 1)
 		group.Go(func() error {
-			for i := n; i < s.requests; i += crudClients {
+			for i := n; i < requests; i += crudClients {
 				sent := time.Now()
-				if err := v.send(ctx, client, i); err != nil {
+				if err := v.send(s, ctx, client, i); err != nil {
 					return err
 				}
 				recorder.Since(sent)
@@ -158,13 +182,13 @@ func (s *crud) measure(ctx context.Context, v verb, sample Sample) error {
 		return err
 	}
 	name, summary := strings.ToLower(v.name), latencies.Summary()
-	sample.Metrics[name+".rate"] = float64(s.requests) / took.Seconds()
+	sample.Metrics[name+".rate"] = float64(requests) / took.Seconds()
 	sample.Metrics[name+".p50"], sample.Metrics[name+".p99"] = summary.Median, summary.P99
-	sample.Metrics[name+".cpu"] = after.Since(before).CPU.Seconds() / float64(s.requests)
+	sample.Metrics[name+".cpu"] = after.Since(before).CPU.Seconds() / float64(requests)
 	return nil
 }
 
-func (s *crud) create(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+func (s *crudUsers) create(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
 	object := s.objects[i]
 	created, err := client.Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
@@ -174,7 +198,7 @@ func (s *crud) create(ctx context.Context, client dynamic.NamespaceableResourceI
 	return nil
 }
 
-func (s *crud) get(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+func (s *crudUsers) get(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
 	object := s.objects[i]
 	got, err := client.Namespace(object.GetNamespace()).Get(ctx, object.GetName(), metav1.GetOptions{})
 	if err != nil {
@@ -186,7 +210,7 @@ func (s *crud) get(ctx context.Context, client dynamic.NamespaceableResourceInte
 	return nil
 }
 
-func (s *crud) update(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+func (s *crudUsers) update(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
 	object := s.objects[i]
 	if err := unstructured.SetNestedField(object.Object, "updated", "status", stateField); err != nil {
 		return fmt.Errorf("changing %s: %w", object.GetName(), err)
@@ -199,7 +223,7 @@ func (s *crud) update(ctx context.Context, client dynamic.NamespaceableResourceI
 	return s.changed(i, "updated")
 }
 
-func (s *crud) patch(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+func (s *crudUsers) patch(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
 	object := s.objects[i]
 	patch := []byte(`{"status":{"` + stateField + `":"patched"}}`)
 	patched, err := client.Namespace(object.GetNamespace()).Patch(ctx, object.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
@@ -211,7 +235,7 @@ func (s *crud) patch(ctx context.Context, client dynamic.NamespaceableResourceIn
 }
 
 // changed checks what a server has answered to a change.
-func (s *crud) changed(i int, want string) error {
+func (s *crudUsers) changed(i int, want string) error {
 	object := s.objects[i]
 	state, _, err := unstructured.NestedString(object.Object, "status", stateField)
 	if err == nil && state != want {
@@ -220,18 +244,19 @@ func (s *crud) changed(i int, want string) error {
 	return err
 }
 
-func (s *crud) remove(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
+func (s *crudUsers) remove(ctx context.Context, client dynamic.NamespaceableResourceInterface, i int) error {
 	object := s.objects[i]
 	return client.Namespace(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{})
 }
 
 // Close implements Scenario. After a round that failed it deletes what is left of it.
 func (s *crud) Close(ctx context.Context) error {
-	for i, object := range s.objects {
-		client := s.clients[s.side.Name][i%crudClients]
-		err := client.Namespace(object.GetNamespace()).Delete(ctx, object.GetName(), metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting %s: %w", object.GetName(), err)
+	for _, users := range s.users {
+		for i, object := range users.objects {
+			err := users.remove(ctx, users.clients[i%crudClients], i)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting %s: %w", object.GetName(), err)
+			}
 		}
 	}
 	return nil

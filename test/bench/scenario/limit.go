@@ -19,45 +19,17 @@ const megabyte = 1e6
 // SideMemory is a server that has the answer in memory already.
 const SideMemory = "memory"
 
-// limit compares a full LIST of the host with a server that has nothing to do but to send the
-// same bytes over TLS: nothing that makes the answer can be faster.
-type limit struct {
-	list    fullList
-	clients clients
-	server  *memserver.Server
+// limit is the physical limit of a LIST: a server that has nothing to do but to send the
+// same bytes over TLS. Nothing that makes the answer can be faster.
+type limit struct{ server *memserver.Server }
+
+// rateOf is the throughput of a list.
+func rateOf(list fullList) Metric {
+	return Metric{Name: list.name + ".rate", Title: list.title + ", throughput", Unit: "MB/s", Better: Higher}
 }
 
-var (
-	_ Scenario = &limit{}
-	_ Sided    = &limit{}
-	_ Titled   = &limit{}
-)
-
-func newLimit() *limit { return &limit{list: plainList(freshnesses()[0])} }
-
-// Name implements Scenario.
-func (s *limit) Name() string { return "limit" }
-
-// Title implements Titled.
-func (s *limit) Title() string { return "The physical limit: the same bytes from memory" }
-
-// Metrics implements Scenario.
-func (s *limit) Metrics() []Metric {
-	rate := Metric{Name: s.list.name + ".rate", Title: s.list.title + ", throughput", Unit: "MB/s", Better: Higher}
-	return append(s.list.metrics(), rate)
-}
-
-// Sides implements Sided.
-func (s *limit) Sides(c *cluster.Cluster) []cluster.Side {
-	memory := cluster.Side{
-		Name: SideMemory, Config: s.server.Config, Group: dataset.HostGroup, Processes: []*env.Process{s.server.Process},
-	}
-	// The other sides are those of listFull.
-	return []cluster.Side{c.Sides()[0], memory}
-}
-
-// Prepare implements Scenario. The answer is that of the host.
-func (s *limit) Prepare(ctx context.Context, c *cluster.Cluster) error {
+// start starts the server with the answer of the host to a list.
+func (l *limit) start(ctx context.Context, c *cluster.Cluster, list fullList) error {
 	host, err := c.Side(cluster.SideHost)
 	if err != nil {
 		return err
@@ -67,39 +39,27 @@ func (s *limit) Prepare(ctx context.Context, c *cluster.Cluster) error {
 		return err
 	}
 	defer with.Close()
-	answer, check, err := s.list.send(ctx, with, c, host)
+	answer, check, err := list.send(ctx, with, c, host)
 	if err != nil {
 		return err
 	}
 	if err := check(); err != nil {
 		return err
 	}
-	if s.server, err = memserver.Start(ctx, c.Env, answer.Body); err != nil {
-		return err
-	}
-	s.clients, err = newClients(s.Sides(c))
+	l.server, err = memserver.Start(ctx, c.Env, answer.Body)
 	return err
 }
 
-// Round implements Scenario.
-func (s *limit) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
-	got, err := fullPace().repeat(ctx, side, func(ctx context.Context, _ int) (client.Answer, func() error, error) {
-		return s.list.send(ctx, s.clients[side.Name], c, side)
-	})
-	if err != nil {
-		return Sample{}, err
+// side is the way to the server once it is started.
+func (l *limit) side() cluster.Side {
+	return cluster.Side{
+		Name: SideMemory, Config: l.server.Config, Group: dataset.HostGroup, Processes: []*env.Process{l.server.Process},
 	}
-	sample := Sample{Metrics: map[string]float64{}}
-	s.list.record(sample, got)
-	sample.Metrics[s.list.name+".rate"] = float64(got.bytes) / megabyte / got.median()
-	return sample, nil
 }
 
-// Close implements Scenario.
-func (s *limit) Close(context.Context) error {
-	s.clients.close()
-	if s.server == nil {
+func (l *limit) close() error {
+	if l.server == nil {
 		return nil
 	}
-	return s.server.Close()
+	return l.server.Close()
 }

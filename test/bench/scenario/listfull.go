@@ -61,7 +61,7 @@ func (l fullList) record(sample Sample, got cost) {
 	}
 }
 
-// listFull measures LISTs of all objects of a kind.
+// listFull measures LISTs of all objects of a kind, each on all sides in turn.
 type listFull struct {
 	name, title string
 	// lists are read in one answer each.
@@ -69,12 +69,16 @@ type listFull struct {
 	// pages says that endpoints are read in pages, too.
 	pages   bool
 	clients clients
+	// limit is what the first list is compared to besides. Nil means nothing is.
+	limit *limit
 }
 
 var (
 	_ Scenario = &listFull{}
+	_ Sided    = &listFull{}
 	_ Titled   = &listFull{}
 	_ Paced    = &listFull{}
+	_ Stepped  = &listFull{}
 )
 
 // Rounds implements Paced. The warm-up was Cluster.Warm, which reads all objects on
@@ -84,7 +88,7 @@ func (s *listFull) Rounds(asked int) (measured, warmup int) { return asked, 0 }
 // newListFull reads all endpoints in the ways that clients do. Both kinds of freshness
 // are compressed alike, so one of them is enough for that.
 func newListFull() *listFull {
-	s := &listFull{name: "list-full", title: "LIST of all endpoints", pages: true}
+	s := &listFull{name: "list-full", title: "LIST of all endpoints", pages: true, limit: &limit{}}
 	for _, fresh := range freshnesses() {
 		s.lists = append(s.lists, plainList(fresh))
 	}
@@ -119,41 +123,67 @@ func (s *listFull) Metrics() []Metric {
 	if s.pages {
 		metrics = append(metrics, s.inPages().metrics()...)
 	}
+	if s.limit != nil {
+		metrics = append(metrics, rateOf(s.lists[0]))
+	}
 	return metrics
 }
 
+// Sides implements Sided. The physical limit comes last, so that the other columns are
+// those of every table.
+func (s *listFull) Sides(c *cluster.Cluster) []cluster.Side {
+	if s.limit == nil {
+		return c.Sides()
+	}
+	return append(c.Sides(), s.limit.side())
+}
+
 // Prepare implements Scenario.
-func (s *listFull) Prepare(_ context.Context, c *cluster.Cluster) error {
+func (s *listFull) Prepare(ctx context.Context, c *cluster.Cluster) error {
+	if s.limit != nil {
+		if err := s.limit.start(ctx, c, s.lists[0]); err != nil {
+			return fmt.Errorf("serving from memory: %w", err)
+		}
+	}
 	var err error
-	s.clients, err = newClients(c.Sides())
+	s.clients, err = newClients(s.Sides(c))
 	return err
 }
 
-// Round implements Scenario.
-func (s *listFull) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
-	sample := Sample{Metrics: map[string]float64{}}
-	with := s.clients[side.Name]
-	for _, list := range s.lists {
-		got, err := fullPace().repeat(ctx, side, func(ctx context.Context, _ int) (client.Answer, func() error, error) {
-			return list.send(ctx, with, c, side)
-		})
-		if err != nil {
-			return Sample{}, fmt.Errorf("%s: %w", list.title, err)
-		}
-		list.record(sample, got)
+// Steps implements Stepped.
+func (s *listFull) Steps() int {
+	if s.pages {
+		return len(s.lists) + 1
 	}
-	if !s.pages {
+	return len(s.lists)
+}
+
+// Step implements Stepped: it measures one way to read.
+func (s *listFull) Step(ctx context.Context, c *cluster.Cluster, side cluster.Side, step int) (Sample, error) {
+	sample := Sample{Metrics: map[string]float64{}}
+	if side.Name == SideMemory && step > 0 {
 		return sample, nil
 	}
-	list := s.inPages()
+	with, list, read := s.clients[side.Name], s.inPages(), fullList.sendPages
+	if step < len(s.lists) {
+		list, read = s.lists[step], fullList.send
+	}
 	got, err := fullPace().repeat(ctx, side, func(ctx context.Context, _ int) (client.Answer, func() error, error) {
-		return list.sendPages(ctx, with, c, side)
+		return read(list, ctx, with, c, side)
 	})
 	if err != nil {
 		return Sample{}, fmt.Errorf("%s: %w", list.title, err)
 	}
 	list.record(sample, got)
+	if s.limit != nil && step == 0 {
+		sample.Metrics[rateOf(list).Name] = float64(got.bytes) / megabyte / got.median()
+	}
 	return sample, nil
+}
+
+// Round implements Scenario: all steps on one side.
+func (s *listFull) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	return allSteps(ctx, s, c, side)
 }
 
 // sendPages follows the pages to the last or for mostPages. The answer has the time of all of them.
@@ -192,5 +222,8 @@ func (l fullList) sendPages(ctx context.Context, with *client.Client, c *cluster
 // Close implements Scenario.
 func (s *listFull) Close(context.Context) error {
 	s.clients.close()
-	return nil
+	if s.limit == nil {
+		return nil
+	}
+	return s.limit.close()
 }

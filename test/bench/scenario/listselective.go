@@ -42,26 +42,32 @@ var (
 )
 
 func newListSelective(smoke bool) *listSelective {
-	s := &listSelective{pace: pace{atLeast: 3, atMost: 100, budget: 300 * time.Millisecond}}
+	return &listSelective{pace: selectivePace(smoke)}
+}
+
+func selectivePace(smoke bool) pace {
+	p := pace{atLeast: 3, atMost: 100, budget: 200 * time.Millisecond}
 	if smoke {
-		s.pace.budget /= 2
+		p.budget /= 2
 	}
-	return s
+	return p
 }
 
 // selector is one way to select.
 type selector struct {
 	name, title string
+	// indexed says that annex has an index for it.
+	indexed bool
 	// selection returns the n-th of count.
 	selection func(shape dataset.Shape, n int) dataset.Selection
 }
 
 func selectors() []selector {
 	return []selector{
-		{"field", "LIST by field", func(s dataset.Shape, n int) dataset.Selection { return s.OnNode(n % s.Nodes) }},
-		{"few", "LIST by label of few", func(s dataset.Shape, n int) dataset.Selection { return s.OnLabeledNode(n % s.Nodes) }},
-		{"label", "LIST by label of many, no index", func(s dataset.Shape, n int) dataset.Selection { return s.OfApp(n % dataset.Apps) }},
-		{"namespace", "LIST of a namespace", func(s dataset.Shape, n int) dataset.Selection { return s.InNamespace(n % s.Namespaces) }},
+		{"field", "LIST by field", true, func(s dataset.Shape, n int) dataset.Selection { return s.OnNode(n % s.Nodes) }},
+		{"few", "LIST by label of few", true, func(s dataset.Shape, n int) dataset.Selection { return s.OnLabeledNode(n % s.Nodes) }},
+		{"label", "LIST by label of many, no index", false, func(s dataset.Shape, n int) dataset.Selection { return s.OfApp(n % dataset.Apps) }},
+		{"namespace", "LIST of a namespace", false, func(s dataset.Shape, n int) dataset.Selection { return s.InNamespace(n % s.Namespaces) }},
 	}
 }
 
@@ -73,8 +79,12 @@ func (s *listSelective) Title() string { return "LIST of a part of the endpoints
 
 // Metrics implements Scenario.
 func (s *listSelective) Metrics() []Metric {
+	return selectiveMetrics(selectors())
+}
+
+func selectiveMetrics(ways []selector) []Metric {
 	var metrics []Metric
-	for _, what := range selectors() {
+	for _, what := range ways {
 		for _, fresh := range freshnesses() {
 			name, title := what.name+"."+fresh.name, what.title+", "+fresh.title
 			metrics = append(metrics,
@@ -95,12 +105,17 @@ func (s *listSelective) Prepare(_ context.Context, c *cluster.Cluster) error {
 
 // Round implements Scenario.
 func (s *listSelective) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	return s.pace.listSelective(ctx, c, side, s.clients[side.Name], selectors())
+}
+
+// listSelective measures LISTs of the endpoints that are selected in some ways.
+func (p pace) listSelective(ctx context.Context, c *cluster.Cluster, side cluster.Side, with *client.Client, ways []selector) (Sample, error) {
 	sample := Sample{Metrics: map[string]float64{}}
-	for _, what := range selectors() {
+	for _, what := range ways {
 		for _, fresh := range freshnesses() {
-			got, err := s.pace.repeat(ctx, side, func(ctx context.Context, n int) (client.Answer, func() error, error) {
+			got, err := p.repeat(ctx, side, func(ctx context.Context, n int) (client.Answer, func() error, error) {
 				selection := what.selection(c.Sizes.Shape, n)
-				answer, err := s.clients[side.Name].Get(ctx, side.URL(dataset.Endpoints, selection, fresh.query), false)
+				answer, err := with.Get(ctx, side.URL(dataset.Endpoints, selection, fresh.query), false)
 				return answer, func() error { return answer.Expect(selection.Count(c.Sizes.Endpoints)) }, err
 			})
 			if err != nil {

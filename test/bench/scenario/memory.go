@@ -23,7 +23,9 @@ const (
 )
 
 // memory measures what objects cost an API server: its memory with all of them in
-// its cache, less the memory of the same server with none.
+// its cache, less the memory of the same server with none. The indexes are those of a
+// field and of a label, see cluster.OpenGroup. kube-apiserver has none whatever is
+// declared, so one of its servers is measured for both.
 type memory struct {
 	apart *apart
 	smoke bool
@@ -39,7 +41,10 @@ var (
 	_ Paced       = &memory{}
 )
 
-func newMemory(apart *apart, smoke bool) *memory { return &memory{apart: apart, smoke: smoke} }
+func newMemory(smoke bool) *memory { return &memory{apart: &apart{}, smoke: smoke} }
+
+// The names of those servings that differ in their indexes only.
+const servedPlain, servedIndexed = "plain", "indexed"
 
 // served is one way to serve the endpoints.
 type served struct {
@@ -57,9 +62,9 @@ func (s served) versions() []string {
 
 func servings() []served {
 	return []served{
-		{"plain", "1 version, no index", dataset.DefinitionOptions{WithoutFields: true}},
-		{"indexed", "1 version, indexes", dataset.DefinitionOptions{}},
-		{"versions", "2 versions, indexes", dataset.DefinitionOptions{OldVersion: true}},
+		{servedPlain, "1 version, no index", dataset.DefinitionOptions{WithoutFields: true}},
+		{servedIndexed, "1 version, 2 indexes", dataset.DefinitionOptions{}},
+		{"versions", "2 versions, 2 indexes", dataset.DefinitionOptions{OldVersion: true}},
 	}
 }
 
@@ -81,6 +86,7 @@ func (s *memory) Metrics() []Metric {
 		add(how.name+".heap.all", fmt.Sprintf("%s, live heap with %d", how.title, s.count))
 		add(how.name+".resident.all", fmt.Sprintf("%s, resident with %d", how.title, s.count))
 	}
+	metrics = append(metrics, Metric{Name: "indexed.ratio", Title: "2 indexes to none, live heap of objects", Better: Lower})
 	add("etcd", fmt.Sprintf("etcd, resident with %d", s.count))
 	add("empty.heap", "no objects, live heap")
 	add("empty.resident", "no objects, resident")
@@ -112,15 +118,29 @@ func (s *memory) Round(ctx context.Context, _ *cluster.Cluster, side cluster.Sid
 		"empty.heap": float64(empty.live), "empty.resident": float64(empty.resident),
 	}
 	for _, how := range servings() {
+		names := []string{how.name}
+		if side.Name == cluster.SideHost {
+			switch how.name {
+			case servedPlain:
+				continue
+			case servedIndexed:
+				names = append(names, servedPlain)
+			}
+		}
 		full, err := s.measure(ctx, side, how)
 		if err != nil {
 			return Sample{}, fmt.Errorf("%s: %w", how.title, err)
 		}
-		metrics[how.name+".heap"] = per(full.live-empty.live, s.count)
-		metrics[how.name+".resident"] = per(full.resident-empty.resident, s.count)
-		metrics[how.name+".heap.all"] = float64(full.live)
-		metrics[how.name+".resident.all"] = float64(full.resident)
+		for _, name := range names {
+			metrics[name+".heap"] = per(full.live-empty.live, s.count)
+			metrics[name+".resident"] = per(full.resident-empty.resident, s.count)
+			metrics[name+".heap.all"] = float64(full.live)
+			metrics[name+".resident.all"] = float64(full.resident)
+		}
 		metrics["etcd"] = float64(full.etcd)
+	}
+	if side.Name != cluster.SideHost {
+		metrics["indexed.ratio"] = metrics[servedIndexed+".heap"] / metrics[servedPlain+".heap"]
 	}
 	return Sample{Metrics: metrics}, nil
 }

@@ -36,7 +36,7 @@ func TestServings(t *testing.T) {
 			var want []string
 			for _, version := range dataset.Definition(dataset.HostGroup, dataset.Endpoints, how.options).Spec.Versions {
 				want = append(want, version.Name)
-				if fields := len(version.SelectableFields) > 0; fields == (how.name == "plain") {
+				if fields := len(version.SelectableFields) > 0; fields == (how.name == servedPlain) {
 					t.Errorf("%s has selectable fields: %t", version.Name, fields)
 				}
 			}

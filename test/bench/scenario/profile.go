@@ -50,13 +50,13 @@ func profiledServers(c *cluster.Cluster) ([]profiled, error) {
 }
 
 // profile plays rounds on each side until both API servers were profiled for
-// profileTime. A scenario that has sides of its own has servers of its own, and is left out.
-func (r *Runner) profile(ctx context.Context, s Scenario, sides []cluster.Side) error {
-	if _, ok := s.(Sided); ok {
+// profileTime. A scenario that has servers of its own is left out.
+func (r *Runner) profile(ctx context.Context, s Scenario) error {
+	if _, ok := s.(Independent); ok {
 		r.Progress("%s: not profiled, it has servers of its own", s.Name())
 		return nil
 	}
-	for _, side := range sides {
+	for _, side := range r.Cluster.Sides() {
 		rounds := 0
 		cost, err := r.profileWhile(ctx, s.Name()+"-"+side.Name, profileTime, func(ctx context.Context) error {
 			rounds++

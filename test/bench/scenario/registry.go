@@ -9,23 +9,24 @@ type Settings struct {
 	Smoke bool
 	// Agents is how many agents restart in a storm. 0 means as many as fit in the time.
 	Agents int
+	// Rounds is how often every side is measured.
+	Rounds int
 }
 
 // All returns all scenarios in the order in which they run: those that leave the
 // servers as they were come first, and those that are Independent last.
 func All(settings Settings) []Scenario {
-	apart := &apart{}
 	return []Scenario{
 		newListSelective(settings.Smoke),
 		newListFull(),
-		newLimit(),
 		newCRUD(settings.Smoke),
-		newWatchFanout(settings.Smoke),
+		newWatchFanout(settings),
 		newStorm(settings),
 		newIsolation(settings.Smoke),
-		newListLarge(),
-		newMemory(apart, settings.Smoke),
-		newColdStart(apart, settings.Smoke),
+		newStormAll(settings.Smoke),
+		newColdStart(settings.Smoke),
+		newListLarge(settings.Smoke),
+		newMemory(settings.Smoke),
 		newAdoption(settings.Smoke),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -23,7 +24,7 @@ type Runner struct {
 	// Rounds is how often every side is measured after one round that is thrown away.
 	Rounds int
 	// Profiles is the folder for profiles of the API servers, of each one for every
-	// side of every scenario that is not Sided, made in further rounds that are not
+	// side of every scenario that is not Independent, made in further rounds that are not
 	// measured. Empty means none.
 	Profiles string
 	// Progress is told what happens, one line each.
@@ -63,8 +64,8 @@ func (r *Result) LoadCores(side string) []float64 {
 	return values
 }
 
-// Run prepares a scenario, measures every side in every round, each round in
-// another order, and closes the scenario.
+// Run prepares a scenario, measures every side in every round, each round and each
+// step of it in another order, and closes the scenario.
 func (r *Runner) Run(ctx context.Context, s Scenario) (result *Result, err error) {
 	start := time.Now()
 	defer func() {
@@ -87,7 +88,7 @@ func (r *Runner) Run(ctx context.Context, s Scenario) (result *Result, err error
 		return nil, fmt.Errorf("%s: %w", s.Name(), err)
 	}
 	if r.Profiles != "" {
-		if err := r.profile(ctx, s, sides); err != nil {
+		if err := r.profile(ctx, s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name(), err)
 		}
 	}
@@ -110,37 +111,89 @@ func (r *Runner) rounds(ctx context.Context, s Scenario, sides []cluster.Side, r
 	}
 	for round := range warmup + measured {
 		r.Progress("%s: %s", s.Name(), roundName(round, warmup, measured))
-		for i := range sides {
-			side := sides[(round+i)%len(sides)]
-			sample, err := r.round(ctx, s, side)
-			if err != nil {
-				return fmt.Errorf("%s on %s: %w", roundName(round, warmup, measured), side.Name, err)
-			}
-			if round >= warmup {
-				result.Samples[side.Name] = append(result.Samples[side.Name], sample)
-			}
+		samples, err := r.round(ctx, s, sides, round)
+		if err != nil {
+			return fmt.Errorf("%s on %w", roundName(round, warmup, measured), err)
+		}
+		if round < warmup {
+			continue
+		}
+		for _, side := range sides {
+			result.Samples[side.Name] = append(result.Samples[side.Name], samples[side.Name])
 		}
 	}
 	return nil
 }
 
-// round measures one side once, and what this process used for that.
-func (r *Runner) round(ctx context.Context, s Scenario, side cluster.Side) (Sample, error) {
+// round measures every side once, step by step.
+func (r *Runner) round(ctx context.Context, s Scenario, sides []cluster.Side, round int) (map[string]Sample, error) {
+	steps := 1
+	if stepped, ok := s.(Stepped); ok {
+		steps = stepped.Steps()
+	}
+	played := map[string]*playing{}
+	for _, side := range sides {
+		played[side.Name] = &playing{metrics: map[string]float64{}}
+	}
+	for step := range steps {
+		for i := range sides {
+			side := sides[(round+step+i)%len(sides)]
+			if err := r.step(ctx, s, side, step, played[side.Name]); err != nil {
+				return nil, fmt.Errorf("%s: %w", side.Name, err)
+			}
+		}
+	}
+	samples := map[string]Sample{}
+	for name, all := range played {
+		samples[name] = Sample{Metrics: all.metrics, LoadCores: all.load / all.seconds}
+	}
+	return samples, nil
+}
+
+// playing is what the steps of a round on one side have measured so far, and for how
+// many seconds of CPU they kept this process busy in how many seconds.
+type playing struct {
+	metrics       map[string]float64
+	load, seconds float64
+}
+
+// step plays one step, and measures what this process uses for that.
+func (r *Runner) step(ctx context.Context, s Scenario, side cluster.Side, step int, into *playing) error {
 	start := time.Now()
 	before, err := measure.Self()
 	if err != nil {
-		return Sample{}, err
+		return err
 	}
-	sample, err := s.Round(ctx, r.Cluster, side)
+	var sample Sample
+	if stepped, ok := s.(Stepped); ok {
+		sample, err = stepped.Step(ctx, r.Cluster, side, step)
+	} else {
+		sample, err = s.Round(ctx, r.Cluster, side)
+	}
 	if err != nil {
-		return Sample{}, err
+		return err
 	}
 	after, err := measure.Self()
 	if err != nil {
-		return Sample{}, err
+		return err
 	}
-	sample.LoadCores = after.Since(before).CPU.Seconds() / time.Since(start).Seconds()
-	return sample, check(s.Metrics(), sample)
+	into.load += after.Since(before).CPU.Seconds()
+	into.seconds += time.Since(start).Seconds()
+	maps.Copy(into.metrics, sample.Metrics)
+	return check(s.Metrics(), sample)
+}
+
+// allSteps plays a round on one side, step after step.
+func allSteps(ctx context.Context, s Stepped, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	all := Sample{Metrics: map[string]float64{}}
+	for step := range s.Steps() {
+		one, err := s.Step(ctx, c, side, step)
+		if err != nil {
+			return Sample{}, err
+		}
+		maps.Copy(all.Metrics, one.Metrics)
+	}
+	return all, nil
 }
 
 func roundName(round, warmup, measured int) string {

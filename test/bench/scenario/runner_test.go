@@ -72,6 +72,32 @@ func TestRunnerAlternatesSides(t *testing.T) {
 	}
 }
 
+// steps is a fake whose rounds have two steps.
+type steps struct{ *fake }
+
+func (s steps) Steps() int { return 2 }
+func (s steps) Step(_ context.Context, _ *cluster.Cluster, side cluster.Side, step int) (Sample, error) {
+	s.calls = append(s.calls, fmt.Sprint(side.Name, step))
+	if step > 0 {
+		return Sample{}, nil
+	}
+	return Sample{Metrics: map[string]float64{"calls": float64(len(s.calls))}}, nil
+}
+
+func TestRunnerAlternatesSteps(t *testing.T) {
+	scenario := steps{&fake{}}
+	result, err := (&Runner{Rounds: 1, Progress: t.Logf}).Run(t.Context(), scenario)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Fields("prepare a0 b0 c0 b1 c1 a1 b0 c0 a0 c1 a1 b1 close"), scenario.calls); diff != "" {
+		t.Errorf("calls differ (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]float64{8}, result.Values("b", "calls")); diff != "" {
+		t.Errorf("what one step has measured differs (-want +got):\n%s", diff)
+	}
+}
+
 func TestRunnerFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		scenario *fake

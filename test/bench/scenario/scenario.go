@@ -78,6 +78,17 @@ type Paced interface {
 	Rounds(asked int) (measured, warmup int)
 }
 
+// Stepped is implemented by scenarios of which a round has several steps: every side
+// plays a step before any of them plays the next. So what is compared is measured
+// within seconds, and a garbage collection that takes longer falls into the steps of all.
+type Stepped interface {
+	// Steps is how many steps a round has.
+	Steps() int
+	// Step plays one of them on a side, in their order from 0 on. The samples of all
+	// together are that of the round.
+	Step(ctx context.Context, c *cluster.Cluster, side cluster.Side, step int) (Sample, error)
+}
+
 // Independent is implemented by scenarios that start clusters of their own. The main
 // one is stopped before the first of them: the machine may not have the memory for
 // all. They get it for its Env and Sizes only.

@@ -23,7 +23,8 @@ import (
 
 const (
 	// stormAgents is how many agents restart unless it is set: for each, a
-	// kube-apiserver looks at all objects once, so that 4,000 would take it minutes.
+	// kube-apiserver looks at all objects once, so that 4,000 in every round would take it
+	// an hour. stormAll has as many, once.
 	stormAgents = 40
 	// smokeStormAgents is the same for a smoke run.
 	smokeStormAgents = 20
@@ -229,6 +230,9 @@ func closeAll(waiting []*restarted) {
 	}
 }
 
+// errWrongAnswer says that a server has answered with something else than there is.
+var errWrongAnswer = errors.New("a wrong answer")
+
 // listAndWatch is what informers do that do not stream lists, or that a server has
 // refused to.
 func listAndWatch(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) error {
@@ -242,7 +246,7 @@ func listAndWatch(ctx context.Context, agent *restarted, c *cluster.Cluster, sid
 		return err
 	}
 	if list.Items != agent.want || list.Continue != "" {
-		return fmt.Errorf("the list of %s has %d objects, wanted are %d", dataset.NodeName(agent.node), list.Items, agent.want)
+		return fmt.Errorf("%w: the list of %s has %d objects, wanted are %d", errWrongAnswer, dataset.NodeName(agent.node), list.Items, agent.want)
 	}
 	_, err = agent.Watch(ctx, watchURL(c, side, agent.node, list.ResourceVersion))
 	return err
@@ -267,7 +271,7 @@ func streamList(ctx context.Context, agent *restarted, c *cluster.Cluster, side 
 			continue
 		}
 		if event.Type != "BOOKMARK" || event.Text("metadata", "annotations", client.InitialEventsEnd) != "true" || items != agent.want {
-			return fmt.Errorf("the watch of %s has %d objects and then a %s, wanted are %d", dataset.NodeName(agent.node), items, event.Type, agent.want)
+			return fmt.Errorf("%w: the watch of %s has %d objects and then a %s, wanted are %d", errWrongAnswer, dataset.NodeName(agent.node), items, event.Type, agent.want)
 		}
 		return nil
 	}

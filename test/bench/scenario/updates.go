@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kubeannex/annex/test/bench/client"
 	"github.com/kubeannex/annex/test/bench/cluster"
 	"github.com/kubeannex/annex/test/bench/dataset"
@@ -21,10 +23,17 @@ import (
 // that it has otherwise, so that the size of objects stays.
 const seenField = "lastSeen"
 
+// ownLabel, with ownValue, is what created endpoints have and no other.
+const ownLabel, ownValue = "fanout", "own"
+
 // updates are changes of endpoints, each with a number of its own, and what
-// watchers saw of them. Update n is of the object of node n modulo the nodes.
+// watchers saw of them. Update n is of the object of node n modulo the nodes: two that
+// follow each other are of the same object only when there are fewer nodes, so that
+// a server that remembers who may change an object has to ask in all rounds alike.
 type updates struct {
 	first, count, nodes int
+	// offset is the number of the first node.
+	offset int
 
 	// start is when the first was sent. Times are nanoseconds since then.
 	start time.Time
@@ -36,14 +45,17 @@ type updates struct {
 	seen chan struct{}
 }
 
-func newUpdates(first, count, nodes int) *updates {
+func newUpdates(first, count, nodes, offset int) *updates {
 	u := &updates{
-		first: first, count: count, nodes: nodes, start: time.Now(),
+		first: first, count: count, nodes: nodes, offset: offset, start: time.Now(),
 		sent: make([]atomic.Int64, count), took: make([]atomic.Int64, count), seen: make(chan struct{}),
 	}
 	u.left.Store(int64(count))
 	return u
 }
+
+// object is the number of the object of the i-th update: that of its node without the offset.
+func (u *updates) object(i int) int { return (u.first + i) % u.nodes }
 
 // patch is the merge patch of the i-th update.
 func (u *updates) patch(i int) []byte {
@@ -62,7 +74,7 @@ func (u *updates) event(node int, event client.Event) error {
 	switch {
 	case err != nil || event.Type != "MODIFIED" || i < 0 || i >= u.count || u.sent[i].Load() == 0:
 		return fmt.Errorf("the watcher of %s got a %s of %s that nobody sent", dataset.NodeName(node), event.Type, name)
-	case i%u.nodes != node || event.Text("spec", "nodeName") != dataset.NodeName(node):
+	case u.offset+u.object(i) != node || event.Text("spec", "nodeName") != dataset.NodeName(node):
 		return fmt.Errorf("the watcher of %s got the event of %s", dataset.NodeName(node), name)
 	case !u.took[i].CompareAndSwap(0, max(1, now-u.sent[i].Load())):
 		return fmt.Errorf("the watcher of %s got an event of %s twice", dataset.NodeName(node), name)
@@ -94,79 +106,94 @@ func (u *updates) latencies() measure.Summary {
 	return measure.Summarize(seconds)
 }
 
-// ownEndpoints are one endpoint for every node that are not of the data set. Only
-// clients of their own, one a connection, write to them.
+// ownEndpoints are one endpoint for every watcher, which nobody else writes to. They are the
+// first of the data set, whose size an update leaves as it is, unless another side has
+// those: then they are further ones, of nodes of their own.
 type ownEndpoints struct {
+	side  cluster.Side
 	shape dataset.Shape
 	// first is the number of the first of them, count how many they are.
 	first, count int
-	writers      map[string][]*client.Client
+	// offset is the number of the node of the first of them.
+	offset int
+	// created says that they are not of the data set.
+	created bool
+	// writers are clients with a connection each.
+	writers []*client.Client
 }
 
-func newOwnEndpoints(c *cluster.Cluster, nodes int) (*ownEndpoints, error) {
-	// The first object after the data set that is on node 0.
-	turns := (c.Sizes.Endpoints + c.Sizes.Nodes - 1) / c.Sizes.Nodes
-	own := &ownEndpoints{shape: c.Sizes.Shape, first: turns * c.Sizes.Nodes, count: nodes, writers: map[string][]*client.Client{}}
-	for _, side := range c.Sides() {
-		for range crudClients {
-			writer, err := client.New(side.Config)
-			if err != nil {
-				return nil, err
-			}
-			own.writers[side.Name] = append(own.writers[side.Name], writer)
+// newOwnEndpoints returns those of a side. None exist but those of the data set.
+func newOwnEndpoints(c *cluster.Cluster, side cluster.Side, nodes int, further bool) (*ownEndpoints, error) {
+	own := &ownEndpoints{side: side, shape: c.Sizes.Shape, count: nodes}
+	if further {
+		own.first, own.offset = c.Sizes.Endpoints, c.Sizes.Nodes
+	}
+	for range crudClients {
+		writer, err := client.New(side.Config)
+		if err != nil {
+			return nil, err
 		}
+		own.writers = append(own.writers, writer)
 	}
 	return own, nil
 }
 
-func (o *ownEndpoints) url(side cluster.Side, node int) string {
-	namespace := dataset.NamespaceName(o.shape.Namespace(o.first + node))
-	return side.Config.Host + dataset.CollectionPath(side.Group, dataset.Version, dataset.Endpoints, namespace)
+func (o *ownEndpoints) url(i int) string {
+	namespace := dataset.NamespaceName(o.shape.Namespace(o.first + i))
+	return o.side.Config.Host + dataset.CollectionPath(o.side.Group, dataset.Version, dataset.Endpoints, namespace)
 }
 
-func (o *ownEndpoints) name(node int) string {
-	return "/" + dataset.ObjectName(dataset.Endpoints, o.first+node)
+func (o *ownEndpoints) name(i int) string {
+	return "/" + dataset.ObjectName(dataset.Endpoints, o.first+i)
 }
 
 // byManager makes a change that of the kind's controller, so that managedFields stay as they are.
 func byManager() string { return "?fieldManager=" + dataset.Endpoints.Manager() }
 
-// create creates all of them on a side.
-func (o *ownEndpoints) create(ctx context.Context, side cluster.Side) error {
+// create creates all of them. remove deletes them also after an error.
+func (o *ownEndpoints) create(ctx context.Context) error {
+	o.created = true
 	return each(ctx, o.count, crudClients, func(ctx context.Context, i int) error {
-		body, err := o.shape.JSON(side.Group, dataset.Endpoints, o.first+i)
-		if err != nil {
-			return err
+		object := o.shape.Object(o.side.Group, dataset.Endpoints, o.first+i)
+		if err := unstructured.SetNestedField(object.Object, dataset.NodeName(o.offset+i), "spec", "nodeName"); err != nil {
+			return fmt.Errorf("changing an endpoint: %w", err)
 		}
-		writer := o.writers[side.Name][i%crudClients]
-		return writer.Send(ctx, http.MethodPost, o.url(side, i)+byManager(), "application/json", body)
+		if err := unstructured.SetNestedField(object.Object, ownValue, "metadata", "labels", ownLabel); err != nil {
+			return fmt.Errorf("changing an endpoint: %w", err)
+		}
+		body, err := object.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("encoding an endpoint: %w", err)
+		}
+		return o.writers[i%crudClients].Send(ctx, http.MethodPost, o.url(i)+byManager(), "application/json", body)
 	})
 }
 
-// remove deletes all of them on a side.
-func (o *ownEndpoints) remove(ctx context.Context, side cluster.Side) error {
-	return each(ctx, o.count, crudClients, func(ctx context.Context, i int) error {
-		writer := o.writers[side.Name][i%crudClients]
-		return writer.Send(ctx, http.MethodDelete, o.url(side, i)+o.name(i), "application/json", nil)
+// remove deletes those that were created, with one request for each namespace.
+func (o *ownEndpoints) remove(ctx context.Context) error {
+	if !o.created {
+		return nil
+	}
+	return each(ctx, o.shape.Namespaces, crudClients, func(ctx context.Context, n int) error {
+		collection := dataset.CollectionPath(o.side.Group, dataset.Version, dataset.Endpoints, dataset.NamespaceName(n))
+		address := o.side.Config.Host + collection + "?labelSelector=" + ownLabel + "%3D" + ownValue
+		return o.writers[n%crudClients].Send(ctx, http.MethodDelete, address, "application/json", nil)
 	})
 }
 
 // update sends updates from all clients at once and returns how long that took.
-func (o *ownEndpoints) update(ctx context.Context, side cluster.Side, u *updates) (time.Duration, error) {
+func (o *ownEndpoints) update(ctx context.Context, u *updates) (time.Duration, error) {
 	start := time.Now()
 	err := each(ctx, u.count, crudClients, func(ctx context.Context, i int) error {
 		u.sending(i)
-		node := i % u.nodes
-		writer := o.writers[side.Name][i%crudClients]
-		return writer.Send(ctx, http.MethodPatch, o.url(side, node)+o.name(node)+byManager(), "application/merge-patch+json", u.patch(i))
+		object := u.object(i)
+		return o.writers[i%crudClients].Send(ctx, http.MethodPatch, o.url(object)+o.name(object)+byManager(), "application/merge-patch+json", u.patch(i))
 	})
 	return time.Since(start), err
 }
 
 func (o *ownEndpoints) close() {
-	for _, writers := range o.writers {
-		for _, writer := range writers {
-			writer.Close()
-		}
+	for _, writer := range o.writers {
+		writer.Close()
 	}
 }

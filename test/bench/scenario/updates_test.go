@@ -68,7 +68,7 @@ func TestUpdatesCheckEvents(t *testing.T) {
 		"of a moved endpoint": {node: 0, frames: []string{frame("MODIFIED", 1, 100)}, want: "the watcher of node-0000 got the event of e"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newUpdates(first, count, nodes)
+			u := newUpdates(first, count, nodes, 0)
 			for i := range count {
 				u.sending(i)
 			}
@@ -86,7 +86,7 @@ func TestUpdatesCheckEvents(t *testing.T) {
 }
 
 func TestUpdatesAreSeenWhenAllEventsAreThere(t *testing.T) {
-	u := newUpdates(0, 3, 2)
+	u := newUpdates(0, 3, 2, 0)
 	for i, event := range events(t, frame("MODIFIED", 0, 0), frame("MODIFIED", 1, 1), frame("MODIFIED", 0, 2)) {
 		select {
 		case <-u.seen:

@@ -24,9 +24,12 @@ const (
 	// mostWatchers is the size of the large cluster that is modelled.
 	mostWatchers = 4000
 	// fanoutUpdates is how many updates a round has with watchers, and as many without:
-	// 1,250 with watchers in the five rounds that are measured. Where every watch looks
+	// 2,500 with watchers in the five rounds that are measured. Where every watch looks
 	// at every event, one takes several milliseconds of CPU time.
-	fanoutUpdates, smokeFanoutUpdates = 250, 100
+	fanoutUpdates, smokeFanoutUpdates = 500, 100
+	// leastExtra is the step in which the operating system counts CPU time, in seconds:
+	// what watchers cost beyond that of updates is no less.
+	leastExtra = 0.01
 	// eventTimeout bounds the wait for the events of updates that were answered.
 	eventTimeout = time.Minute
 	// openTimeout bounds the opening of all watches.
@@ -35,31 +38,51 @@ const (
 
 // watchFanout measures updates of endpoints while the agent of every node watches
 // the endpoints of its node: each update is one event for one of them.
+//
+// To open thousands of watches takes longer than a round. So updates are measured on all
+// sides in turn while nobody watches, then all watches are opened, and stay open
+// while updates are measured again. The agents that reach annex directly and those
+// that reach it through kube-apiserver are of different nodes, and so get no events of each other's.
 type watchFanout struct {
-	// updates is how many are sent with watchers, and as many without.
+	// updates is how many are sent in a round with watchers, and in one without.
 	updates  int
 	watchers int
-	// next is the number of the next update.
-	next   int
+	// rounds is how often updates are measured, after one round that is thrown away.
+	rounds int
 	agents *agents
-	// connected are the agents by the name of the side. Connections last over all rounds.
-	connected map[string][]*client.Client
-	own       *ownEndpoints
-	// sides are those on which own endpoints are created: one of each group.
-	sides []cluster.Side
+	// fanouts are those of each side, by its name.
+	fanouts map[string]*fanout
+}
+
+// fanout is what a side has of watchFanout.
+type fanout struct {
+	side cluster.Side
+	own  *ownEndpoints
+	// next is the number of the next update.
+	next int
+	// without is what updates cost without watchers, round by round. Those with watchers
+	// take it from its front.
+	without   []fanned
+	connected []*client.Client
+	watching  *watching
 }
 
 var (
 	_ Scenario = &watchFanout{}
 	_ Titled   = &watchFanout{}
+	_ Paced    = &watchFanout{}
 )
 
-func newWatchFanout(smoke bool) *watchFanout {
-	if smoke {
-		return &watchFanout{updates: smokeFanoutUpdates}
+func newWatchFanout(settings Settings) *watchFanout {
+	s := &watchFanout{updates: fanoutUpdates, rounds: settings.Rounds, fanouts: map[string]*fanout{}}
+	if settings.Smoke {
+		s.updates = smokeFanoutUpdates
 	}
-	return &watchFanout{updates: fanoutUpdates}
+	return s
 }
+
+// Rounds implements Paced.
+func (s *watchFanout) Rounds(int) (measured, warmup int) { return s.rounds, 1 }
 
 // Name implements Scenario.
 func (s *watchFanout) Name() string { return "watch-fanout" }
@@ -84,59 +107,59 @@ func (s *watchFanout) Metrics() []Metric {
 	}
 }
 
-// Prepare implements Scenario.
+// Prepare implements Scenario. It measures what is measured without watchers.
 func (s *watchFanout) Prepare(ctx context.Context, c *cluster.Cluster) error {
 	s.watchers = min(mostWatchers, c.Sizes.Nodes)
 	var err error
 	if s.agents, err = newAgents(ctx, c); err != nil {
 		return err
 	}
-	s.connected = map[string][]*client.Client{}
 	for _, side := range c.Sides() {
-		for range s.watchers {
-			agent, err := s.agents.connect(side)
-			if err != nil {
-				return err
-			}
-			s.connected[side.Name] = append(s.connected[side.Name], agent)
+		f := &fanout{side: side}
+		s.fanouts[side.Name] = f
+		if f.own, err = newOwnEndpoints(c, side, s.watchers, side.Name == cluster.SideAggregated); err != nil {
+			return err
 		}
 	}
-	if s.own, err = newOwnEndpoints(c, s.watchers); err != nil {
+	if err := s.fanouts[cluster.SideAggregated].own.create(ctx); err != nil {
 		return err
 	}
-	for _, name := range []string{cluster.SideHost, cluster.SideAnnex} {
-		side, err := c.Side(name)
-		if err != nil {
-			return err
+	for round := range 1 + s.rounds {
+		c.Progress("%s: without watchers, %s", s.Name(), roundName(round, 1, s.rounds))
+		for i := range c.Sides() {
+			f := s.fanouts[c.Sides()[(round+i)%len(c.Sides())].Name]
+			without, err := s.run(ctx, c, f)
+			if err != nil {
+				return fmt.Errorf("updating without watchers on %s: %w", f.side.Name, err)
+			}
+			f.without = append(f.without, without)
 		}
-		s.sides = append(s.sides, side)
-		if err := s.own.create(ctx, side); err != nil {
-			return err
+	}
+	for _, side := range c.Sides() {
+		start := time.Now()
+		if err := s.open(ctx, c, s.fanouts[side.Name]); err != nil {
+			return fmt.Errorf("on %s: %w", side.Name, err)
 		}
+		c.Progress("%s: %d watches on %s are open after %.1f s", s.Name(), s.watchers, side.Name, time.Since(start).Seconds())
 	}
 	return nil
 }
 
-// Round implements Scenario.
-func (s *watchFanout) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
-	without, err := s.run(ctx, c, side, nil)
+// Round implements Scenario. Rounds that are played to be profiled are compared with the last one without watchers.
+func (s *watchFanout) Round(_ context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
+	f := s.fanouts[side.Name]
+	without, ended := f.without[0], f.watching.ended.Load()
+	f.without = f.without[min(1, len(f.without)-1):]
+	with, err := s.run(f.watching.ctx, c, f)
 	if err != nil {
-		return Sample{}, fmt.Errorf("without watchers: %w", err)
-	}
-	watching, err := s.open(ctx, c, side)
-	if err != nil {
-		return Sample{}, err
-	}
-	with, err := s.run(watching.ctx, c, side, watching)
-	// What ended the watches comes first: it also ended the updates.
-	if err := errors.Join(watching.close(), err); err != nil {
-		return Sample{}, err
+		// What ended the watches comes first: it also ended the updates.
+		return Sample{}, errors.Join(f.watching.close(), err)
 	}
 	return Sample{Metrics: map[string]float64{
-		"cpu.fanout": with.cpu - without.cpu, "cpu.with": with.cpu, "cpu.without": without.cpu,
+		"cpu.fanout": max(with.cpu-without.cpu, leastExtra), "cpu.with": with.cpu, "cpu.without": without.cpu,
 		"event.p50": with.latencies.Median, "event.p99": with.latencies.P99,
-		"rate": with.rate, "rate.without": without.rate, "ended": float64(watching.ended.Load()),
-	}}, settle(ctx, side)
+		"rate": with.rate, "rate.without": without.rate, "ended": float64(f.watching.ended.Load() - ended),
+	}}, nil
 }
 
 // fanned is what updates cost.
@@ -150,20 +173,20 @@ type fanned struct {
 }
 
 // run sends updates and, with watchers, waits for all their events.
-func (s *watchFanout) run(ctx context.Context, c *cluster.Cluster, side cluster.Side, watching *watching) (fanned, error) {
-	u := newUpdates(s.next, s.updates, s.watchers)
-	s.next += s.updates
-	pids := side.PIDs()
+func (s *watchFanout) run(ctx context.Context, c *cluster.Cluster, f *fanout) (fanned, error) {
+	u := newUpdates(f.next, s.updates, s.watchers, f.own.offset)
+	f.next += s.updates
+	pids := f.side.PIDs()
 	before, err := measure.Processes(pids...)
 	if err != nil {
 		return fanned{}, err
 	}
-	if watching != nil {
-		watching.expected.Store(u)
+	if f.watching != nil {
+		f.watching.expected.Store(u)
 	}
 	start := time.Now()
-	took, err := s.own.update(ctx, side, u)
-	if err == nil && watching != nil {
+	took, err := f.own.update(ctx, u)
+	if err == nil && f.watching != nil {
 		err = u.wait(ctx)
 	}
 	if err != nil {
@@ -173,7 +196,7 @@ func (s *watchFanout) run(ctx context.Context, c *cluster.Cluster, side cluster.
 	if err != nil {
 		return fanned{}, err
 	}
-	idle := c.Idle[side.Name] * time.Since(start).Seconds()
+	idle := c.Idle[f.side.Name] * time.Since(start).Seconds()
 	return fanned{
 		cpu: after.Since(before).CPU.Seconds() - idle, rate: float64(s.updates) / took.Seconds(), latencies: u.latencies(),
 	}, nil
@@ -191,36 +214,43 @@ type watching struct {
 	ended atomic.Int64
 }
 
-// open opens all watches from now on, without initial events.
-func (s *watchFanout) open(ctx context.Context, c *cluster.Cluster, side cluster.Side) (*watching, error) {
+// open opens all watches of a side from now on, without initial events.
+func (s *watchFanout) open(ctx context.Context, c *cluster.Cluster, f *fanout) error {
+	for range s.watchers {
+		agent, err := s.agents.connect(f.side)
+		if err != nil {
+			return err
+		}
+		f.connected = append(f.connected, agent)
+	}
 	w := &watching{}
+	f.watching = w
 	ctx, w.end = context.WithCancel(ctx)
 	w.readers, w.ctx = errgroup.WithContext(ctx)
 	late := time.AfterFunc(openTimeout, w.end)
 	defer late.Stop()
-	connected := s.connected[side.Name]
-	version, err := recentVersion(w.ctx, connected[0], side)
+	version, err := recentVersion(w.ctx, f.connected[0], f.side)
 	if err != nil {
-		return nil, errors.Join(err, w.close())
+		return err
 	}
-	opened := make([]*client.Watch, len(connected))
-	err = each(w.ctx, len(connected), openers, func(_ context.Context, node int) error {
+	opened := make([]*client.Watch, len(f.connected))
+	err = each(w.ctx, len(opened), openers, func(_ context.Context, i int) error {
 		// Not the context of the opening: that ends now.
 		var err error
-		opened[node], err = connected[node].Watch(w.ctx, watchURL(c, side, node, version))
+		opened[i], err = f.connected[i].Watch(w.ctx, watchURL(c, f.side, f.own.offset+i, version))
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening watches: %w", err), w.close())
+		return fmt.Errorf("opening watches: %w", err)
 	}
-	for node, watch := range opened {
+	for i, watch := range opened {
 		w.readers.Go(func() error {
-			return w.read(ctx, node, watch, version, func(version string) (*client.Watch, error) {
-				return connected[node].Watch(w.ctx, watchURL(c, side, node, version))
+			return w.read(ctx, f.own.offset+i, watch, version, func(version string) (*client.Watch, error) {
+				return f.connected[i].Watch(w.ctx, watchURL(c, f.side, f.own.offset+i, version))
 			})
 		})
 	}
-	return w, settle(w.ctx, side)
+	return settle(w.ctx, f.side)
 }
 
 // read checks the events of one node until the watches are closed. A watch that the
@@ -263,17 +293,18 @@ func (w *watching) close() error {
 
 // Close implements Scenario.
 func (s *watchFanout) Close(ctx context.Context) error {
-	for _, connected := range s.connected {
-		for _, agent := range connected {
+	var problems []error
+	for _, f := range s.fanouts {
+		if f.watching != nil {
+			problems = append(problems, f.watching.close())
+		}
+		for _, agent := range f.connected {
 			agent.Close()
 		}
-	}
-	var problems []error
-	for _, side := range s.sides {
-		problems = append(problems, s.own.remove(ctx, side))
-	}
-	if s.own != nil {
-		s.own.close()
+		if f.own != nil {
+			problems = append(problems, f.own.remove(ctx))
+			f.own.close()
+		}
 	}
 	return errors.Join(append(problems, s.agents.close(ctx))...)
 }
