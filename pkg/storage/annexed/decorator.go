@@ -70,6 +70,9 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, gauge: gauge, config: cacherConfig}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
+	if cfg.queue != nil {
+		rotation.queue = cfg.queue
+	}
 	rotation.lazy, rotation.uncached = cfg.Lazy, newUncachedReads(delegated, cacherConfig.ResourcePrefix, RuleNotStarted)
 	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}

@@ -240,8 +240,7 @@ func (g *generation) startWatch(ctx context.Context, key string, opts storage.Li
 	if err != nil {
 		return nil, err
 	}
-	unfollow := g.onEnd(watched.Stop)
-	return &endingWatch{Interface: watched, forget: func() { unfollow() }}, nil
+	return newEndingWatch(ctx, watched, g.onEnd, func() {}), nil
 }
 
 // endingWatch is a watch that its storage knows until the client stops it.
@@ -249,6 +248,25 @@ type endingWatch struct {
 	watch.Interface
 	// forget may be called any number of times.
 	forget func()
+}
+
+// newEndingWatch returns a watch that is stopped by onEnd. It is forgotten, and release is called, when
+// it is stopped otherwise or ctx is done: a handler that fails early does not stop its watch
+// (k8s.io/apiserver pkg/endpoints/handlers/get.go, handleWatch). release may be called more than once.
+func newEndingWatch(ctx context.Context, watched watch.Interface, onEnd func(func()) func() bool, release func()) *endingWatch {
+	unfollow := onEnd(watched.Stop)
+	forget := func() {
+		unfollow()
+		release()
+	}
+	keep := context.AfterFunc(ctx, func() {
+		watched.Stop()
+		forget()
+	})
+	return &endingWatch{Interface: watched, forget: func() {
+		keep()
+		forget()
+	}}
 }
 
 // Stop implements watch.Interface.

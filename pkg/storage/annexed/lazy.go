@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher/delegator"
 	"k8s.io/klog/v2"
 )
 
@@ -20,9 +21,9 @@ const (
 	// that a client hears upstream's answer of a cache that is not filled (429 with
 	// Retry-After, or what etcd holds) instead of a timeout.
 	firstFillPatience = 30 * time.Second
-	// firstFillQueue is the number of requests of one storage that wait. They hold seats of
-	// the server's fairness, and those of one kind must leave some to others.
-	firstFillQueue = 32
+	// firstFillQueue is the number of requests of one server that wait. They hold seats of
+	// its fairness, and must leave some to requests for what is filled.
+	firstFillQueue = 64
 )
 
 var errClosed = errors.New("the storage of this resource was closed")
@@ -32,22 +33,26 @@ var errClosed = errors.New("the storage of this resource was closed")
 type lazyStart struct {
 	// over is closed when the cache is filled or waited for no longer.
 	over chan struct{}
-	// queue has room for the requests that wait.
+	// queue has room for the requests that wait. Others share it.
 	queue chan struct{}
 	// err says why there is no cache. It is read after over.
 	err error
 }
 
-func newLazyStart() *lazyStart {
-	return &lazyStart{over: make(chan struct{}), queue: make(chan struct{}, firstFillQueue)}
+// isOver reports whether nobody waits any more.
+func (s *lazyStart) isOver() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // wait waits until the start is over. It refuses those for whom there is no room.
 func (s *lazyStart) wait(ctx context.Context) error {
-	select {
-	case <-s.over:
+	if s.isOver() {
 		return s.err
-	default:
 	}
 	select {
 	case s.queue <- struct{}{}:
@@ -78,21 +83,54 @@ func (r *rotation) enterFilled(ctx context.Context) (*generation, error) {
 	return r.enter(), nil
 }
 
-// enterForRead is enterFilled for a list or watch. One that is only explained starts no
-// cache and waits for none: for it there may be none.
-func (r *rotation) enterForRead(ctx context.Context) (*generation, error) {
+// enterForWatch is enterFilled for a watch. One that is only explained starts no cache and
+// waits for none: for it there may be none.
+func (r *rotation) enterForWatch(ctx context.Context) (*generation, error) {
 	if explains(ctx) {
 		return r.enter(), nil
 	}
 	return r.enterFilled(ctx)
 }
 
-// enterForGet is enterForRead for a GET. One without a resourceVersion goes to etcd and starts no cache either.
-func (r *rotation) enterForGet(ctx context.Context, resourceVersion string) (*generation, error) {
-	if resourceVersion == "" {
+// enterForList is enterForWatch for a list. There may be no cache either for one that
+// etcd answers as long as the cache is not filled: it does not wait.
+func (r *rotation) enterForList(ctx context.Context, opts storage.ListOptions) (*generation, error) {
+	if !r.lazy || explains(ctx) {
 		return r.enter(), nil
 	}
-	return r.enterForRead(ctx)
+	if start := r.startOnce(); !start.isOver() && !needsCache(opts) {
+		return r.enter(), nil
+	}
+	return r.enterFilled(ctx)
+}
+
+// needsCache reports whether upstream refuses a list as long as the cache is not filled
+// (k8s.io/apiserver pkg/storage/cacher/delegator.go, GetList).
+func needsCache(opts storage.ListOptions) bool {
+	if opts.Predicate.Limit > 0 && selectsAll(opts.Predicate) {
+		return false
+	}
+	result, err := delegator.ShouldDelegateList(opts, delegator.CacheWithoutSnapshots{})
+	return err == nil && !result.ShouldDelegate
+}
+
+// enterForGet returns the cache in service, for a GET. It does not wait for the first one:
+// etcd answers until that is filled. One without a resourceVersion goes to etcd always and
+// starts none.
+func (r *rotation) enterForGet(ctx context.Context, resourceVersion string) *generation {
+	if r.lazy && resourceVersion != "" && !explains(ctx) {
+		r.startOnce()
+	}
+	return r.enter()
+}
+
+// withoutCache answers reads while there is no cache.
+func (r *rotation) withoutCache(ctx context.Context) uncachedReads {
+	reads := r.uncached
+	if r.lazy && !explains(ctx) {
+		reads.rule = RuleNotReady
+	}
+	return reads
 }
 
 // startOnce returns the start under way or over, a new one when there is none.
@@ -108,7 +146,7 @@ func (r *rotation) startOnce() *lazyStart {
 	if r.lazyStart != nil {
 		return r.lazyStart
 	}
-	start = newLazyStart()
+	start = &lazyStart{over: make(chan struct{}), queue: r.queue}
 	if r.stopped {
 		start.err = closedError()
 		close(start.over)
@@ -144,29 +182,31 @@ func (r *rotation) fillFirst() error {
 		r.lazyStart = nil
 		return apierrors.NewInternalError(err)
 	}
-	if r.waitPatiently(first) {
-		r.learnFill(first)
+	if r.learnPatiently(first) {
 		return nil
 	}
-	klog.InfoS("A watch cache is not filled yet and refuses lists with selectors: look for objects that cannot be read or a slow etcd", "prefix", first.prefix)
+	ctx, cancel := r.attempt()
+	if ctx.Err() == nil {
+		klog.InfoS("A watch cache is not filled yet and refuses lists with selectors: look for objects that cannot be read or a slow etcd", "prefix", first.prefix)
+	}
 	r.builds.Go(func() {
-		ctx, cancel := r.attempt()
 		defer cancel()
-		if first.cache.Wait(ctx) == nil {
-			r.learnFill(first)
+		defer first.onEnd(cancel)()
+		for !r.learnFill(ctx, first) {
+			pause(ctx, catchUpPeriod)
 		}
 	})
 	return nil
 }
 
-// waitPatiently reports whether a cache is filled at its first attempt and in time.
-func (r *rotation) waitPatiently(first *generation) bool {
+// learnPatiently reports whether a cache is filled at its first attempt and in time.
+func (r *rotation) learnPatiently(first *generation) bool {
 	ctx, cancel := r.attempt()
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	defer first.source.onFailure(cancel)()
-	return first.cache.Wait(ctx) == nil
+	return r.learnFill(ctx, first) && ctx.Err() == nil
 }
 
 // direct returns what answers a call that needs no cache. The caller calls done.

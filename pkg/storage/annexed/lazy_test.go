@@ -6,6 +6,7 @@ package annexed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -110,12 +111,7 @@ func TestWhatStartsACache(t *testing.T) {
 			if err := tc.call(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			if got := s.caches(); got != tc.want {
-				t.Errorf("got %d caches, want %d", got, tc.want)
-			}
-			if got := s.fills(); (got > 0) != (tc.want > 0) {
-				t.Errorf("caches have read %d times, want %d caches that have", got, tc.want)
-			}
+			eventually(t, "cache to be started", func() bool { return s.caches() == tc.want && (s.fills() > 0) == (tc.want > 0) })
 			eventually(t, "duration of the fill to be known", func() bool {
 				return (s.metrics.Caches()[podResource().WithVersion("")].Fill > 0) == (tc.want > 0)
 			})
@@ -158,6 +154,63 @@ func TestFirstListKnowsEverything(t *testing.T) {
 			}
 			if len(list.Items) != 1 || list.Items[0].ResourceVersion != web.ResourceVersion {
 				t.Errorf("got %v, want the pod of revision %s", list.Items, web.ResourceVersion)
+			}
+		})
+	}
+}
+
+// TestEtcdAnswersWhatNeedsNoCache asks while the cache cannot be filled for what upstream
+// has etcd answer then.
+func TestEtcdAnswersWhatNeedsNoCache(t *testing.T) {
+	list := func(change func(opts *storage.ListOptions, revision string)) func(context.Context, storage.Interface, string) error {
+		return func(ctx context.Context, s storage.Interface, revision string) error {
+			opts, pods := everyPod(), &example.PodList{}
+			change(&opts, revision)
+			if err := s.GetList(ctx, podPrefix, opts, pods); err != nil || len(pods.Items) != 1 {
+				return fmt.Errorf("got %d pods and error %w, want 1 pod", len(pods.Items), err)
+			}
+			return nil
+		}
+	}
+	limited := func(version string) func(context.Context, storage.Interface, string) error {
+		return list(func(opts *storage.ListOptions, _ string) { opts.ResourceVersion, opts.Predicate.Limit = version, 500 })
+	}
+	get := func(version func(string) string) func(context.Context, storage.Interface, string) error {
+		return func(ctx context.Context, s storage.Interface, revision string) error {
+			return s.Get(ctx, podPrefix+"default/web", storage.GetOptions{ResourceVersion: version(revision)}, newPod())
+		}
+	}
+	for name, read := range map[string]func(ctx context.Context, s storage.Interface, revision string) error{
+		"page of the latest state": limited(""),
+		"page of any state":        limited("0"),
+		"exactly at a revision": list(func(opts *storage.ListOptions, revision string) {
+			opts.ResourceVersion, opts.ResourceVersionMatch = revision, metav1.ResourceVersionMatchExact
+		}),
+		"get of any state":        get(func(string) string { return "0" }),
+		"get not older than":      get(func(revision string) string { return revision }),
+		"get of the latest state": get(func(string) string { return "" }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, cached, stackOptions{lazy: true})
+			web := createPod(t.Context(), t, s, "web")
+			r := rotationOf(s.Interface)
+			fill, filled := r.fill, make(chan struct{})
+			r.fill = func() error {
+				<-filled
+				return fill()
+			}
+			defer close(filled)
+			for full := range 2 {
+				ctx, recorder := WithRecorder(t.Context())
+				if err := read(ctx, s, web.ResourceVersion); err != nil {
+					t.Errorf("with %d of %d waiting: %v", len(r.queue), cap(r.queue), err)
+				}
+				if reading, _ := recorder.Reading(); reading.Source != SourceEtcd {
+					t.Errorf("with %d of %d waiting: got %+v, want a read from etcd", len(r.queue), cap(r.queue), reading)
+				}
+				for full == 0 && len(r.queue) < cap(r.queue) {
+					r.queue <- struct{}{}
+				}
 			}
 		})
 	}
@@ -327,5 +380,35 @@ func TestUnusedStorageLeavesNothingBehind(t *testing.T) {
 			awaitWakeUps(t)
 			goleak.VerifyNone(t, running)
 		})
+	}
+}
+
+// TestReplacedBeforeItWasFilled exchanges a first cache that cannot be filled. Nothing waits for it any more.
+func TestReplacedBeforeItWasFilled(t *testing.T) {
+	source := &changingIndexes{}
+	s := newStack(t, cached, stackOptions{lazy: true, source: source})
+	createPod(t.Context(), t, s, "web")
+	r := rotationOf(s.Interface)
+	fresh := r.fresh
+	r.fresh = func(ctx context.Context, g *generation) error {
+		s.transformer.setFailing(false)
+		return fresh(ctx, g)
+	}
+	s.transformer.setFailing(true)
+	if err := s.GetList(t.Context(), podPrefix, everyPod(), newPodList()); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got %v, want 429", err)
+	}
+	declared := Indexes{Labels: []string{"app"}}
+	source.change(declared)
+	eventually(t, "next cache to be in service", func() bool { return inService(s.Interface, declared) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.builds.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(restPeriod):
+		t.Error("a goroutine waits for the cache that was replaced")
 	}
 }

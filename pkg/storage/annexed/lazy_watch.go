@@ -54,27 +54,30 @@ func (r *rotation) learnBirth(store storage.Interface) {
 	})
 }
 
-// learnFill asks a cache that is filled how far it is.
-func (r *rotation) learnFill(first *generation) {
-	ctx, cancel := r.attempt()
-	defer cancel()
+// learnFill waits until a cache is filled and asks how far it is. It reports whether it is to
+// be asked no more, as it has answered or ctx is done.
+func (r *rotation) learnFill(ctx context.Context, first *generation) bool {
+	if first.cache.Wait(ctx) != nil {
+		return ctx.Err() != nil
+	}
 	list := first.newList()
 	// One object that is not there: a list of many at resourceVersion 0 ignores its limit.
 	err := first.cache.GetList(ctx, first.prefix+"none", storage.ListOptions{ResourceVersion: "0", Predicate: storage.Everything}, list)
 	if err != nil {
-		return // it is stopped
+		return ctx.Err() != nil // it is being filled anew, or stopped
 	}
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
-		return
+		return true
 	}
 	filled, err := first.delegator.Versioner().ParseResourceVersion(accessor.GetResourceVersion())
 	if err != nil {
-		return
+		return true
 	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.late.filled = filled
+	return true
 }
 
 // missed reports whether etcd has to answer a watch, as the cache was started too late for it.
@@ -105,16 +108,17 @@ func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.Lis
 	}
 	reads := r.uncached
 	reads.rule = RuleWatchFromEtcd
-	watched, err = reads.watch(ctx, key, opts)
+	fromEtcd, err := reads.watch(ctx, key, opts)
 	if err != nil {
 		release()
 		return nil, true, err
 	}
-	timer := time.AfterFunc(r.lateWatchPeriod, watched.Stop)
-	unfollow := r.onEnd(watched.Stop)
-	return &endingWatch{Interface: watched, forget: func() {
-		timer.Stop()
-		unfollow()
+	timer := time.AfterFunc(r.lateWatchPeriod, func() {
+		fromEtcd.Stop()
 		release()
-	}}, true, nil
+	})
+	return newEndingWatch(ctx, fromEtcd, r.onEnd, func() {
+		timer.Stop()
+		release()
+	}), true, nil
 }

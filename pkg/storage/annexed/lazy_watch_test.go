@@ -4,6 +4,7 @@
 package annexed
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -135,6 +136,22 @@ func TestLateWatchEnds(t *testing.T) {
 	if got := len(rotationOf(s.Interface).lateWatches); got != 0 {
 		t.Errorf("%d watches are counted that have ended", got)
 	}
+}
+
+// TestLateWatchOfFailedHandler leaves a watch to its context, as upstream's handler does that
+// fails after it was started.
+func TestLateWatchOfFailedHandler(t *testing.T) {
+	s, opts := newLateStack(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	watched, err := s.Watch(ctx, podPrefix, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	for range watched.ResultChan() {
+		continue
+	}
+	eventually(t, "the watch to be counted no more", func() bool { return len(rotationOf(s.Interface).lateWatches) == 0 })
 }
 
 // TestLateWatchFromCompacted begins at a revision of which etcd does not know either what

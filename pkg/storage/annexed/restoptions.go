@@ -25,6 +25,8 @@ type Config struct {
 	Indexes IndexSource
 	// turns are those in which the storages build new caches.
 	turns *turns
+	// queue has room for the requests that wait for first caches. Nil means one for each storage.
+	queue chan struct{}
 }
 
 // NewRESTOptionsGetter returns a getter that answers as delegate does, except
@@ -35,7 +37,7 @@ type Config struct {
 // When indexes change, the storages of one getter build their new caches one after
 // another. A server has one getter for all resources that have indexes.
 func NewRESTOptionsGetter(delegate generic.RESTOptionsGetter, cfg Config) generic.RESTOptionsGetter {
-	cfg.turns = newTurns(turnPeriod)
+	cfg.turns, cfg.queue = newTurns(turnPeriod), make(chan struct{}, firstFillQueue)
 	return &restOptionsGetter{delegate: delegate, config: cfg}
 }
 

@@ -49,6 +49,9 @@ type rotation struct {
 	// late for them, each for lateWatchPeriod.
 	lateWatches     chan struct{}
 	lateWatchPeriod time.Duration
+	// queue has room for the requests that wait for a first cache. Storages that have
+	// fairness in common share it.
+	queue chan struct{}
 	// fill opens the first cache. It is not part of the request that starts it.
 	fill func() error
 	// uncached answers while there is no cache.
@@ -75,6 +78,7 @@ func newRotation(ctx context.Context, turns *turns, open func(Indexes) (*generat
 	r := &rotation{
 		open: open, fresh: fresh, turns: turns, patience: firstFillPatience, replaced: map[*generation]struct{}{},
 		lateWatches: make(chan struct{}, lateWatches), lateWatchPeriod: lateWatchPeriod,
+		queue:   make(chan struct{}, firstFillQueue),
 		attempt: func() (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
 		onEnd:   func(call func()) func() bool { return context.AfterFunc(ctx, call) },
 	}
@@ -276,14 +280,14 @@ func (r *rotation) Delete(
 
 // Watch implements storage.Interface. The watch ends with the cache, or with the storage.
 func (r *rotation) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
-	g, err := r.enterForRead(ctx)
+	g, err := r.enterForWatch(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return watch.NewEmptyWatch(), nil // upstream's way to answer a client that has gone
 	case err != nil:
 		return nil, err
 	case g == nil:
-		return r.uncached.watch(ctx, key, opts)
+		return r.withoutCache(ctx).watch(ctx, key, opts)
 	}
 	defer g.calls.Done()
 	if r.missed(opts) {
@@ -296,12 +300,9 @@ func (r *rotation) Watch(ctx context.Context, key string, opts storage.ListOptio
 
 // Get implements storage.Interface.
 func (r *rotation) Get(ctx context.Context, key string, opts storage.GetOptions, objPtr runtime.Object) error {
-	g, err := r.enterForGet(ctx, opts.ResourceVersion)
-	if err != nil {
-		return err
-	}
+	g := r.enterForGet(ctx, opts.ResourceVersion)
 	if g == nil {
-		return r.uncached.get(ctx, key, opts, objPtr)
+		return r.withoutCache(ctx).get(ctx, key, opts, objPtr)
 	}
 	defer g.calls.Done()
 	return g.get(ctx, key, opts, objPtr)
@@ -309,12 +310,12 @@ func (r *rotation) Get(ctx context.Context, key string, opts storage.GetOptions,
 
 // GetList implements storage.Interface.
 func (r *rotation) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
-	g, err := r.enterForRead(ctx)
+	g, err := r.enterForList(ctx, opts)
 	if err != nil {
 		return err
 	}
 	if g == nil {
-		return r.uncached.getList(ctx, key, opts, listObj)
+		return r.withoutCache(ctx).getList(ctx, key, opts, listObj)
 	}
 	defer g.calls.Done()
 	return g.getList(ctx, key, opts, listObj)

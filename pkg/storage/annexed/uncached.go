@@ -6,7 +6,7 @@ package annexed
 import (
 	"context"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,11 +26,31 @@ type uncachedReads struct {
 	// rule says why it is not a cache that answers.
 	rule Rule
 	// stats are those that an explanation asked for last, nil before.
-	stats *atomic.Pointer[knownStats]
+	stats *recentStats
+}
+
+// recentStats are statistics of etcd, which counts all keys for them. They are taken
+// when those at hand are older than statsAge, by one at a time.
+type recentStats struct {
+	lock  sync.Mutex
+	known knownStats
+}
+
+func (r *recentStats) get(ctx context.Context, store storage.Interface) (storage.Stats, error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if time.Since(r.known.at) < statsAge {
+		return r.known.Stats, nil
+	}
+	stats, err := store.Stats(ctx)
+	if err == nil {
+		r.known = knownStats{Stats: stats, at: time.Now()}
+	}
+	return stats, err
 }
 
 func newUncachedReads(store storage.Interface, prefix string, rule Rule) uncachedReads {
-	return uncachedReads{store: store, prefix: prefix, rule: rule, stats: &atomic.Pointer[knownStats]{}}
+	return uncachedReads{store: store, prefix: prefix, rule: rule, stats: &recentStats{}}
 }
 
 // reading is the record of a read that etcd answers, or, where only the start of the cache is
@@ -48,7 +68,7 @@ func (u uncachedReads) get(ctx context.Context, key string, opts storage.GetOpti
 	err := u.store.Get(ctx, key, opts, objPtr)
 	if recorder := recorderOf(ctx); recorder != nil {
 		reading := u.reading()
-		if u.rule == RuleNotStarted && opts.ResourceVersion == "" {
+		if u.rule != RuleNoCache && opts.ResourceVersion == "" {
 			reading.Source, reading.Rule = SourceEtcd, RuleGetLatest
 		}
 		recorder.record(readingOfGet(reading, err))
@@ -104,7 +124,7 @@ func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key 
 		recorder.record(reading)
 		return err
 	}
-	if stats, err := u.recentStats(ctx); err == nil {
+	if stats, err := u.stats.get(ctx, u.store); err == nil {
 		reading.Total, reading.ObjectBytes = stats.ObjectCount, stats.EstimatedAverageObjectSizeBytes
 	}
 	reading.Scanned, reading.Returned = -1, -1
@@ -117,18 +137,6 @@ func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key 
 	}
 	recorder.record(reading)
 	return noItems(listObj)
-}
-
-// recentStats are not older than statsAge: etcd counts all keys for them.
-func (u uncachedReads) recentStats(ctx context.Context) (storage.Stats, error) {
-	if known := u.stats.Load(); known != nil && time.Since(known.at) < statsAge {
-		return known.Stats, nil
-	}
-	stats, err := u.store.Stats(ctx)
-	if err == nil {
-		u.stats.Store(&knownStats{Stats: stats, at: time.Now()})
-	}
-	return stats, err
 }
 
 // decide says from where a list would be served. Upstream decides for a cache that has just
