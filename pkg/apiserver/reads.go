@@ -36,36 +36,71 @@ func (c *Config) installReads() *servedResources {
 	return served
 }
 
-// follow reads the definitions, and lets the tracker forget those that are deleted.
+// follow reads the definitions, and lets the tracker forget what they do not declare any more.
 func (s *servedResources) follow(definitions apiextensionsinformers.CustomResourceDefinitionInformer, tracker *reads.Tracker) error {
 	s.definitions = definitions.Lister()
-	_, err := definitions.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(deleted any) {
-		// The name is all that a definition leaves whose deletion was not seen.
-		name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(deleted)
-		if err != nil {
-			return
-		}
-		resource, group, _ := strings.Cut(name, ".")
-		tracker.Forget(schema.GroupResource{Group: group, Resource: resource})
-	}})
+	_, err := definitions.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			if !sameSpec(before, after) {
+				s.forget(after, tracker)
+			}
+		},
+		DeleteFunc: func(deleted any) { s.forget(deleted, tracker) },
+	})
 	if err != nil {
 		return fmt.Errorf("following the definitions: %w", err)
 	}
 	return nil
 }
 
+// forget is called some time after a definition has changed or went. Meanwhile there
+// may be a new one of its name, so it is the lister that says what is declared.
+func (s *servedResources) forget(changed any, tracker *reads.Tracker) {
+	// The name is all that a definition leaves whose deletion was not seen.
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(changed)
+	if err != nil {
+		return
+	}
+	resource, group, _ := strings.Cut(name, ".")
+	tracker.Forget(schema.GroupResource{Group: group, Resource: resource}, s.declares)
+}
+
+// sameSpec tells a change of the status and a resync from a change of what is declared.
+func sameSpec(before, after any) bool {
+	was, ok := before.(*apiextensionsv1.CustomResourceDefinition)
+	if !ok {
+		return false
+	}
+	is, ok := after.(*apiextensionsv1.CustomResourceDefinition)
+	return ok && was.UID == is.UID && was.Generation == is.Generation
+}
+
 // has reports whether a definition serves the resource, with the subresource unless that is empty.
 func (s *servedResources) has(resource schema.GroupVersionResource, subresource string) bool {
+	return s.anyVersion(resource.GroupResource(), func(version *apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return version.Name == resource.Version && version.Served && hasSubresource(version.Subresources, subresource)
+	})
+}
+
+// declares is a reads.Declared.
+func (s *servedResources) declares(resource schema.GroupVersionResource, subresource string) bool {
+	return s.anyVersion(resource.GroupResource(), func(version *apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return (resource.Version == "" || version.Name == resource.Version) && hasSubresource(version.Subresources, subresource)
+	})
+}
+
+// anyVersion reports whether a definition has a version that matches.
+func (s *servedResources) anyVersion(resource schema.GroupResource, matches func(*apiextensionsv1.CustomResourceDefinitionVersion) bool) bool {
 	if resource.Group == "" {
 		return false
 	}
-	definition, err := s.definitions.Get(resource.Resource + "." + resource.Group)
+	definition, err := s.definitions.Get(resource.String())
 	if err != nil {
 		return false
 	}
 	for i := range definition.Spec.Versions {
-		if version := &definition.Spec.Versions[i]; version.Name == resource.Version {
-			return version.Served && hasSubresource(version.Subresources, subresource)
+		if matches(&definition.Spec.Versions[i]) {
+			return true
 		}
 	}
 	return false

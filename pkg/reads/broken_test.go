@@ -9,10 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
@@ -152,9 +155,10 @@ func TestForget(t *testing.T) {
 		read(resource, "")
 		read(resource, "status")
 	}
-	tracker.Forget(schema.GroupResource{Group: "lab.annex.test", Resource: "gadgets"})
+	nothing := func(schema.GroupVersionResource, string) bool { return false }
+	tracker.Forget(schema.GroupResource{Group: "lab.annex.test", Resource: "gadgets"}, nothing)
 	for _, other := range []schema.GroupResource{{Group: "other.test", Resource: "gadgetsets"}, {Group: "lab.annex.test", Resource: "gadget"}} {
-		tracker.Forget(other)
+		tracker.Forget(other, nothing)
 	}
 	// Two rows are in the table, four have made room. Of these two were of gadgets.
 	resources := map[string]int{}
@@ -180,5 +184,56 @@ func TestForget(t *testing.T) {
 	read("late", "")
 	if rows := len(rowsOf(tracker)); rows != 4 || len(tracker.counters.snapshot()) != 4 {
 		t.Errorf("got %d rows and %d series of what has gone", rows, len(tracker.counters.snapshot()))
+	}
+}
+
+// TestForgetWhatIsNotDeclared checks that what is left of a resource stays, and that the table is sound afterwards.
+func TestForgetWhatIsNotDeclared(t *testing.T) {
+	tracker, _ := newTestTracker(8)
+	read := func(version, subresource, user string) {
+		r := request{verb: "get", resource: "gadgets", subresource: subresource, user: user}
+		ctx := r.context(t.Context())
+		info, _ := genericapirequest.RequestInfoFrom(ctx)
+		info.APIVersion = version
+		r.send(ctx, tracker.Handler(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			record(req, annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Scanned: 1, Returned: 1})
+		}), func(schema.GroupVersionResource, string) bool { return true }))
+	}
+	// The first two make room, so that there are rows of others.
+	for _, user := range []string{"dropped", "a", "b", "kept"} {
+		read("v1", "", user)
+		read("v1beta1", "", user)
+	}
+	read("v1", "scale", "kept")
+	read("v1", "status", "kept")
+	tracker.Forget(schema.GroupResource{Group: "lab.annex.test", Resource: "gadgets"}, func(resource schema.GroupVersionResource, subresource string) bool {
+		return resource.Version != "v1beta1" && subresource != "scale"
+	})
+	rows := func() []string {
+		var rows []string
+		for _, row := range rowsOf(tracker) {
+			rows = append(rows, row.User+" "+row.Version+" "+row.Resource)
+		}
+		slices.Sort(rows)
+		return rows
+	}
+	want := []string{" v1 gadgets", "a v1 gadgets", "b v1 gadgets", "kept v1 gadgets", "kept v1 gadgets/status"}
+	if diff := cmp.Diff(want, rows()); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	resources := map[string]bool{}
+	for s := range tracker.counters.snapshot() {
+		resources[s.resource] = true
+	}
+	if diff := cmp.Diff(map[string]bool{"gadgets": true, "gadgets/status": true}, resources); diff != "" {
+		t.Errorf("resources of series (-want +got):\n%s", diff)
+	}
+	for i, r := range tracker.table.order {
+		if r.position != i || tracker.table.rows[r.key] != r {
+			t.Errorf("the row of %s is at %d of the order, it has %d", r.key.resource, i, r.position)
+		}
+	}
+	if size, order := len(tracker.table.rows), len(tracker.table.order); size != 4 || order != 4 {
+		t.Errorf("got %d rows and %d in their order, want 4", size, order)
 	}
 }

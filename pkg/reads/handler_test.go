@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,6 +276,44 @@ func TestARunningWatchShows(t *testing.T) {
 	}
 	if got := tracker.Profiles().Items[0].Profile.LastSeen.Unix(); got != 1000 {
 		t.Errorf("last seen: got %d, want the time of the request, 1000", got)
+	}
+}
+
+// TestAWatchThatIsOverMakesRoom checks that a row which was kept for its running watch
+// goes before those that have cost more, once that is over.
+func TestAWatchThatIsOverMakesRoom(t *testing.T) {
+	tracker, _ := newTestTracker(3)
+	read := func(verb, user string, inner http.HandlerFunc) {
+		r := request{verb: verb, resource: "gadgets", user: user}
+		r.send(r.context(t.Context()), tracker.Handler(inner, gadgetsOnly))
+	}
+	list := func(user string) {
+		read("list", user, func(_ http.ResponseWriter, req *http.Request) {
+			record(req, annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Scanned: 100})
+		})
+	}
+	users := func() []string {
+		var users []string
+		for _, row := range rowsOf(tracker) {
+			if row.Client != othersClient {
+				users = append(users, row.User)
+			}
+		}
+		slices.Sort(users)
+		return users
+	}
+	read("watch", "watcher", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		for _, user := range []string{"a", "b", "c"} {
+			list(user)
+		}
+		if diff := cmp.Diff([]string{"b", "c", "watcher"}, users()); diff != "" {
+			t.Errorf("while it runs: users (-want +got):\n%s", diff)
+		}
+	})
+	list("d")
+	if diff := cmp.Diff([]string{"b", "c", "d"}, users()); diff != "" {
+		t.Errorf("when it is over: users (-want +got):\n%s", diff)
 	}
 }
 

@@ -88,17 +88,21 @@ func (c *counters) of(s series, exists func() bool) *counts {
 	return found
 }
 
-// forget removes the series of a resource and its subresources.
-func (c *counters) forget(resource schema.GroupResource) {
+// forget removes the series of a resource and its subresources that no version
+// declares any more, which is asked under the lock.
+func (c *counters) forget(resource schema.GroupResource, declared Declared) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	maps.DeleteFunc(c.all, func(s series, _ *counts) bool { return belongs(s.group, s.resource, resource) })
+	maps.DeleteFunc(c.all, func(s series, _ *counts) bool {
+		return isGone(s.group, anyVersion, s.resource, resource, declared)
+	})
 }
 
-// belongs reports whether a resource of a group is the other or a subresource of it.
-func belongs(group, resource string, to schema.GroupResource) bool {
-	main, _, _ := strings.Cut(resource, "/")
-	return group == to.Group && main == to.Resource
+// isGone reports whether a resource, which may have a subresource, is of another one
+// and not declared any more.
+func isGone(group, version, resource string, of schema.GroupResource, declared Declared) bool {
+	main, subresource, _ := strings.Cut(resource, "/")
+	return group == of.Group && main == of.Resource && !declared(of.WithVersion(version), subresource)
 }
 
 func (c *counters) snapshot() map[series]*counts {

@@ -108,7 +108,7 @@ func (r *read) end() {
 	case r.row == nil:
 		r.count()
 	case r.key.verb == verbWatch:
-		r.row.running.Add(-1)
+		r.tracker.table.watchEnded(r.row)
 	}
 }
 

@@ -29,8 +29,9 @@ type row struct {
 
 	// bar is that of the table when the row was seen last, touched counts these times.
 	bar, touched int64
-	// stood is where the row was when the order last looked.
-	stood standing
+	// stood is where the row was when the order last looked, position its place in the order.
+	stood    standing
+	position int
 }
 
 func newRow(k key, now time.Time) *row {
@@ -112,11 +113,16 @@ func (r *ranking) Less(i, j int) bool {
 }
 
 // Swap implements heap.Interface.
-func (r *ranking) Swap(i, j int) { (*r)[i], (*r)[j] = (*r)[j], (*r)[i] }
+func (r *ranking) Swap(i, j int) {
+	(*r)[i], (*r)[j] = (*r)[j], (*r)[i]
+	(*r)[i].position, (*r)[j].position = i, j
+}
 
 // Push implements heap.Interface.
 func (r *ranking) Push(added any) {
-	*r = append(*r, added.(*row)) //nolint:forcetypeassert // the table adds nothing else
+	last := added.(*row) //nolint:forcetypeassert // the table adds nothing else
+	last.position = len(*r)
+	*r = append(*r, last)
 }
 
 // Pop implements heap.Interface.

@@ -42,11 +42,14 @@ func (k key) others() key {
 }
 
 // table is a bounded number of rows. When a new one needs room the least used row is
-// dropped: what it has cost and how long ago it was seen are weighed as in the
+// dropped: what it has cost and how long ago it was seen are weighed nearly as in the
 // replacement policy GreedyDual. A row stands at the bar of the table when it
-// is seen, plus its cost. The lowest one goes, and the bar rises to where it stood.
-// So a flood of cheap rows drops its own, and a row that cost much goes when about as much has
-// been dropped for each place of the table since it was last seen.
+// is seen, plus its cost. The lowest one goes, and the bar rises by what that has cost,
+// divided by the places of the table. So a flood of cheap rows drops its own, until
+// what was dropped since a row was last seen is as much as that row has cost for each
+// place of the table. GreedyDual itself raises the bar to where the lowest row stood:
+// a flood that has one place to come and go, as all others have cost more, would
+// drive out each of those as soon as it has cost as much as that one alone.
 //
 // What a dropped row has, and what a watch of it sends later, is added to a row of
 // the others, one for each verb and resource, beyond the limit.
@@ -57,9 +60,10 @@ type table struct {
 	lock sync.Mutex
 	rows map[key]*row
 	// order has the rows, the one that stood the lowest when it was looked at in front.
-	order   ranking
-	others  map[key]*row
-	bar     int64
+	order  ranking
+	others map[key]*row
+	// spent is what all dropped rows have cost.
+	spent   int64
 	touches int64
 	dropped int64
 }
@@ -82,7 +86,7 @@ func (t *table) touch(k key, version string, now time.Time, exists func() bool) 
 			t.insertLocked(found)
 		}
 	}
-	found.bar, found.touched = t.bar, t.touches
+	found.bar, found.touched = t.barLocked(), t.touches
 	found.lastSeen.Store(now.UnixNano())
 	found.setClientVersion(version)
 	return found
@@ -92,10 +96,28 @@ func (t *table) insertLocked(r *row) {
 	if len(t.rows) >= t.limit {
 		t.dropLocked()
 	}
-	r.bar, r.touched = t.bar, t.touches
+	r.bar, r.touched = t.barLocked(), t.touches
 	r.stood = r.stands()
 	t.rows[r.key] = r
 	heap.Push(&t.order, r)
+}
+
+// barLocked is where a row stands that is seen now and has cost nothing.
+func (t *table) barLocked() int64 { return t.spent / int64(t.limit) }
+
+// watchEnded takes one from the running watches of a row. It is all that lets one
+// sink, and the order expects rows to rise.
+func (t *table) watchEnded(r *row) {
+	if r.running.Add(-1) > 0 {
+		return
+	}
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	// It may have been dropped or forgotten meanwhile.
+	if t.rows[r.key] == r {
+		r.stood = r.stands()
+		heap.Fix(&t.order, r.position)
+	}
 }
 
 // dropLocked makes room for one row.
@@ -113,7 +135,7 @@ func (t *table) dropLocked() {
 	least := heap.Pop(&t.order).(*row)
 	delete(t.rows, least.key)
 	t.dropped++
-	t.bar = max(t.bar, least.stood.height)
+	t.spent += least.cost()
 	into := least.key.others()
 	others, ok := t.others[into]
 	if !ok {
@@ -127,14 +149,22 @@ func (t *table) dropLocked() {
 	least.settle()
 }
 
-// forget removes the rows of a resource and its subresources. They do not count as dropped.
-func (t *table) forget(resource schema.GroupResource) {
+// forget removes the rows of a resource and its subresources that are not declared
+// any more, which is asked under the lock. They do not count as dropped.
+func (t *table) forget(resource schema.GroupResource, declared Declared) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	gone := func(k key, _ *row) bool { return belongs(k.group, k.resource, resource) }
-	maps.DeleteFunc(t.rows, gone)
-	maps.DeleteFunc(t.others, gone)
-	t.order = slices.DeleteFunc(t.order, func(r *row) bool { return gone(r.key, r) })
+	maps.DeleteFunc(t.others, func(k key, _ *row) bool { return isGone(k.group, k.version, k.resource, resource, declared) })
+	t.order = slices.DeleteFunc(t.order, func(r *row) bool {
+		gone := isGone(r.key.group, r.key.version, r.key.resource, resource, declared)
+		if gone {
+			delete(t.rows, r.key)
+		}
+		return gone
+	})
+	for i, r := range t.order {
+		r.position = i
+	}
 	heap.Init(&t.order)
 }
 

@@ -118,21 +118,47 @@ func TestAFloodLeavesTheWorstClients(t *testing.T) {
 }
 
 // TestAnExpensiveRowGoesAtLast checks that one that cost much long ago makes room
-// for clients of now, which cost as much together.
+// for clients of now, which cost as much together for each place of the table.
 func TestAnExpensiveRowGoesAtLast(t *testing.T) {
-	now := time.Unix(1000, 0)
-	table := newTable(10, now)
-	table.read("old", now, 1000)
-	reads := 0
-	for ; slices.Contains(clientsOf(table), "old"); reads++ {
-		if reads > 100_000 {
-			t.Fatal("it stays for good")
-		}
-		table.read(fmt.Sprint(reads), now, 9)
+	for name, others := range map[string]int64{"among cheap rows": 9, "among rows that cost more": 1_000_000} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			table := newTable(10, now)
+			table.read("old", now, 1000)
+			// One place is left, that of the newest.
+			for i := range 8 {
+				table.read(fmt.Sprintf("other-%d", i), now, others)
+			}
+			reads := 0
+			for ; slices.Contains(clientsOf(table), "old"); reads++ {
+				if reads > 100_000 {
+					t.Fatal("it stays for good")
+				}
+				table.read(fmt.Sprint(reads), now, 9)
+			}
+			// Each of the new ones costs 10, the old one about 1000, and there are 10 places.
+			if reads < 900 || reads > 1100 {
+				t.Errorf("it went after %d reads, want about 1000", reads)
+			}
+		})
 	}
-	// Each of the new ones costs 10, the old one about 1000: 100 rounds of the 9 other places.
-	if reads < 500 || reads > 2000 {
-		t.Errorf("it went after %d reads, want about 900", reads)
+}
+
+// TestANightlyListOutlastsADayOfOneUser checks that a user who makes up clients does
+// not drive out one that is seen once a day, where he has one place as all others have cost more.
+func TestANightlyListOutlastsADayOfOneUser(t *testing.T) {
+	now := time.Unix(1000, 0)
+	table := newTable(DefaultRows, now)
+	table.read("nightly", now, 1_000_000)
+	for i := range DefaultRows - 2 {
+		table.read(fmt.Sprintf("worse-%d", i), now, 2_000_000)
+	}
+	// Three gets a second of an object of 2 KiB cost more than the list when the day is over.
+	for i := range 3 * 24 * 60 * 60 {
+		table.touch(clientKey(fmt.Sprint(i)), "", now, always).add(false, 1, 1, 2048)
+	}
+	if got := table.read("nightly", now, 1_000_000).scanned.Load(); got != 2_000_000 {
+		t.Errorf("the nightly list scanned %d, want 2000000: it was dropped in between", got)
 	}
 }
 

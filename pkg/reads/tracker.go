@@ -117,12 +117,21 @@ func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served)
 	return r
 }
 
-// Forget drops the rows and series of a resource. It is to be called when the
-// resource is not served any more, so that what is kept of resources that come and
-// go has a bound.
-func (t *Tracker) Forget(resource schema.GroupResource) {
-	t.table.forget(resource)
-	t.counters.forget(resource)
+// anyVersion stands for all versions of a resource.
+const anyVersion = ""
+
+// Declared reports whether a version of a resource is declared, served or not, with
+// the subresource unless that is empty. Of an empty version it is whether any is.
+// What is Served is declared.
+type Declared func(resource schema.GroupVersionResource, subresource string) bool
+
+// Forget drops the rows and series of a resource that are not declared any more. It is
+// to be called when a definition has changed or went, so that what is kept of
+// resources, versions and subresources that come and go has a bound. It may be called
+// late: what declared says while it runs is what counts.
+func (t *Tracker) Forget(resource schema.GroupResource, declared Declared) {
+	t.table.forget(resource, declared)
+	t.counters.forget(resource, declared)
 }
 
 const verbWatch = "watch"
