@@ -4,10 +4,13 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
+	flowcontrol "k8s.io/api/flowcontrol/v1"
 	apiextensionsapi "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
@@ -16,6 +19,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
@@ -29,10 +33,11 @@ import (
 
 // newExplainer explains the lists of the server and, behind a cluster, of that. It sends
 // them past the filters to what the filters stand before; only a list that is run passes them.
+// From then on the server notes where requests for reviews come from.
 func (c CompletedConfig) newExplainer(server *genericapiserver.GenericAPIServer, definitions apiextensionslisters.CustomResourceDefinitionLister) (*explain.Explainer, error) {
 	config := explain.Config{
 		Handler:    server.Handler.Director,
-		Server:     behindFilters(c.genericConfig.Config, server.Handler.Director),
+		Server:     behindFilters(c.genericConfig.Config, explain.LimitAnalyses(server.Handler.Director)),
 		Authorizer: c.genericConfig.Authorization.Authorizer,
 		Definition: describer(definitions, c.indexes),
 		Seats:      seatEstimator(c.genericConfig.FlowControl, c.genericConfig.StorageObjectCountTracker),
@@ -48,12 +53,14 @@ func (c CompletedConfig) newExplainer(server *genericapiserver.GenericAPIServer,
 		config.Host = explain.NewHost(client, clock.RealClock{})
 		config.KeptHere = keptHere(definitions, c.gate)
 	}
+	server.Handler.FullHandlerChain = explain.WithOrigin(server.Handler.FullHandlerChain)
 	return explain.New(config), nil
 }
 
 // behindFilters puts a second chain of the server's filters, with the same gate, fairness, audit
 // and account of reads, before its handlers. It believes the user that is in the context of a request
-// already, so nothing but this process may send requests to it.
+// already, so nothing but this process may send requests to it. In a server without fairness the chain has
+// its own count of requests in flight: explain.LimitAnalyses bounds how many that adds.
 func behindFilters(server *genericapiserver.Config, handlers http.Handler) http.Handler {
 	config := *server
 	config.Authentication = genericapiserver.AuthenticationInfo{
@@ -62,7 +69,31 @@ func behindFilters(server *genericapiserver.Config, handlers http.Handler) http.
 			return &authenticator.Response{User: requester}, ok, nil
 		}),
 	}
+	if config.FlowControl != nil {
+		config.FlowControl = impatient{config.FlowControl}
+	}
 	return config.BuildHandlerChainFunc(handlers, &config)
+}
+
+// analysisPatience is how long a list that is run for a review waits for its seats. The
+// review holds a seat of the same level of priority meanwhile: where reviews hold all of them, no list ever gets one.
+const analysisPatience = 2 * time.Second
+
+// impatient is fairness whose requests do not wait for longer than analysisPatience. It answers them
+// with 429 and Retry-After then, as when its queues are full.
+type impatient struct{ utilflowcontrol.Interface }
+
+var _ utilflowcontrol.Interface = impatient{}
+
+// Handle implements utilflowcontrol.Interface. The context ends the wait alone: what was let
+// in has its own (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go).
+func (f impatient) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest,
+	note func(*flowcontrol.FlowSchema, *flowcontrol.PriorityLevelConfiguration, string),
+	estimate func() flowcontrolrequest.WorkEstimate, queued fairqueuing.QueueNoteFn, execute func(),
+) {
+	ctx, cancel := context.WithTimeout(ctx, analysisPatience)
+	defer cancel()
+	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
 }
 
 // seatEstimator estimates as the filter of priority and fairness does

@@ -8,7 +8,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	flowcontrol "k8s.io/api/flowcontrol/v1"
@@ -131,6 +135,65 @@ func TestBehindFilters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// full queues those who are listed, for as long as it is let to, and lets others in.
+type full struct {
+	fairness
+	queued []string
+}
+
+func (f full) Handle(ctx context.Context, digest utilflowcontrol.RequestDigest,
+	note func(*flowcontrol.FlowSchema, *flowcontrol.PriorityLevelConfiguration, string),
+	_ func() flowcontrolrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, execute func(),
+) {
+	note(&flowcontrol.FlowSchema{}, &flowcontrol.PriorityLevelConfiguration{}, "")
+	if slices.Contains(f.queued, digest.User.GetName()) {
+		<-ctx.Done()
+		return
+	}
+	execute()
+}
+
+// TestWhoWaitsKeepsNobodyOut queues more lists than may run at a time, and runs one beside them for
+// longer than any may wait.
+func TestWhoWaitsKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := genericapiserver.NewConfig(Codecs)
+		config.FeatureGate = utilfeature.DefaultFeatureGate
+		config.RequestInfoResolver = genericapiserver.NewRequestInfoResolver(config)
+		config.Authorization.Authorizer = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "", nil
+		})
+		config.FlowControl = full{queued: []string{"ada"}}
+		chain := behindFilters(config, explain.LimitAnalyses(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+			select {
+			case <-time.After(5 * analysisPatience):
+			case <-request.Context().Done():
+				t.Errorf("the list that runs was ended: %v", context.Cause(request.Context()))
+			}
+		})))
+		ask := func(name string) *httptest.ResponseRecorder {
+			recorder := httptest.NewRecorder()
+			chain.ServeHTTP(recorder, listRequest(genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: name}), t, "limit=5"))
+			return recorder
+		}
+		start := time.Now()
+		var waiting sync.WaitGroup
+		for range 5 {
+			waiting.Go(func() {
+				got := ask("ada")
+				if got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") == "" || time.Since(start) != analysisPatience {
+					t.Errorf("got %d, Retry-After %q after %s, want 429 after %s", got.Code, got.Header().Get("Retry-After"), time.Since(start), analysisPatience)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := ask("bob"); got.Code != http.StatusOK {
+			t.Errorf("got %d for a list that need not wait, want 200: %s", got.Code, got.Body)
+		}
+		waiting.Wait()
+	})
 }
 
 func listRequest(ctx context.Context, t *testing.T, query string) *http.Request {

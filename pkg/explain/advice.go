@@ -232,13 +232,20 @@ func paginate(s situation) (reason, message string) {
 	return advicePaginate, fmt.Sprintf("Read it in pages, limit=%d: no answer is so big then that server and client hold it at once.", cheapObjects)
 }
 
-// cheap says that the list reads little enough not to be changed.
+// cheap says that the list reads little enough not to be changed, or that nothing is known of
+// what it reads. Of a list of the cluster that never is: what helps most lists is said of each.
 func (s situation) cheap() bool {
 	if name, ok := fieldsOf(s.options).RequiresExactMatch(fieldName); ok && name != "" && (s.request.Info.Namespace != "" || !s.definition.Namespaced) {
 		return true
 	}
-	return s.reading.Rule == annexed.RuleWatch && s.reading.Total >= 0 && s.reading.Total <= cheapObjects ||
-		s.reading.Rule != annexed.RuleWatch && s.reading.Scanned >= 0 && s.reading.Scanned <= cheapObjects
+	reads := s.reading.Scanned
+	if s.reading.Rule == annexed.RuleWatch {
+		reads = s.reading.Total
+	}
+	if reads < 0 {
+		return s.host == nil
+	}
+	return reads <= cheapObjects
 }
 
 // wasteful says that far more is read than returned, as far as that is known.
@@ -246,7 +253,7 @@ func (s situation) wasteful() bool {
 	if s.cheap() || !s.selective() || s.reading.Rule == annexed.RuleWatch {
 		return false
 	}
-	return s.reading.Returned < 0 || s.reading.Scanned < 0 || s.reading.Returned*wasteFactor <= s.reading.Scanned
+	return s.reading.Returned < 0 || s.reading.Returned*wasteFactor <= s.reading.Scanned
 }
 
 func (s situation) selective() bool {

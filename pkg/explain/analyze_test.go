@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -80,10 +81,10 @@ func TestAnalysesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		config := newExplainer(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }).config
-		config.Server = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		config.Server = LimitAnalyses(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			<-goOn
 			fmt.Fprint(w, "{}")
-		})
+		}))
 		explainer := New(config)
 		ask := func(analyze bool) error {
 			_, err := explainer.Explain(asker(t), &kubeannex.ListReviewSpec{Path: "/apis/g/v1/things", Analyze: analyze})
@@ -97,6 +98,9 @@ func TestAnalysesAreFew(t *testing.T) {
 		err := ask(true)
 		if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != 1 {
 			t.Errorf("got %v, a delay of %d s, for one too many", err, seconds)
+		}
+		if want := "2 lists are being analyzed already: wait, or ask without analyze"; err == nil || err.Error() != want {
+			t.Errorf("got %v for one too many, want %s", err, want)
 		}
 		if err := ask(false); err != nil {
 			t.Errorf("got %v for a list that is not run", err)
@@ -117,6 +121,8 @@ func TestAnalysisThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		server http.HandlerFunc
 		want   metav1.Status
+		// wantMessage may be anything if it is empty.
+		wantMessage string
 	}{
 		"fairness refuses": {
 			server: func(w http.ResponseWriter, _ *http.Request) {
@@ -132,10 +138,25 @@ func TestAnalysisThatFails(t *testing.T) {
 			},
 			want: metav1.Status{Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Details: &metav1.StatusDetails{}},
 		},
+		"a status without a kind": { // so does upstream's filter of timeouts
+			server: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusGatewayTimeout)
+				_ = json.NewEncoder(w).Encode(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).Status())
+			},
+			want:        metav1.Status{Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Details: &metav1.StatusDetails{}},
+			wantMessage: "Timeout: request did not complete within the allotted timeout",
+		},
+		"a status of another code": {
+			server: func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusBadGateway)
+				_ = json.NewEncoder(w).Encode(apierrors.NewTimeoutError("not of this answer", 0).Status())
+			},
+			want: metav1.Status{Code: http.StatusBadGateway, Reason: metav1.StatusReasonInternalError, Details: &metav1.StatusDetails{}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := newExplainer(func(http.ResponseWriter, *http.Request) {}).config
-			config.Server = tc.server
+			config.Server = LimitAnalyses(tc.server)
 			explainer := New(config)
 			for range maxAnalyses + 1 { // each makes room for the next
 				_, err := explainer.Explain(asker(t), &kubeannex.ListReviewSpec{Path: "/apis/g/v1/things", Analyze: true})
@@ -144,6 +165,9 @@ func TestAnalysisThatFails(t *testing.T) {
 					t.Fatalf("got %T %v, want a status", err, err)
 				}
 				got := status.ErrStatus
+				if tc.wantMessage != "" && got.Message != tc.wantMessage {
+					t.Errorf("got the message %q, want %q", got.Message, tc.wantMessage)
+				}
 				got = metav1.Status{Code: got.Code, Reason: got.Reason, Details: &metav1.StatusDetails{RetryAfterSeconds: got.Details.RetryAfterSeconds}}
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("status (-want +got):\n%s", diff)

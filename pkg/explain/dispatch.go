@@ -39,8 +39,8 @@ func contextFor(ctx context.Context, request *Request) context.Context {
 }
 
 // send lets the handler answer the request, and returns the size of the answer's
-// body or the error in it. With onlyBegin, the request ends as soon as a success begins.
-func send(ctx context.Context, handler http.Handler, request *Request, onlyBegin bool) (bodyBytes int64, err error) {
+// body or the error in it, and its header. With onlyBegin, the request ends as soon as a success begins.
+func send(ctx context.Context, handler http.Handler, request *Request, onlyBegin bool) (bodyBytes int64, header http.Header, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &answer{header: http.Header{}}
@@ -48,9 +48,9 @@ func send(ctx context.Context, handler http.Handler, request *Request, onlyBegin
 		a.begun = cancel
 	}
 	if err := serve(handler, a, request.http(ctx)); err != nil {
-		return 0, err
+		return 0, a.header, err
 	}
-	return a.size, a.err()
+	return a.size, a.header, a.err()
 }
 
 // serve lets the handler answer. An answer that it breaks off is none
@@ -121,14 +121,17 @@ func (a *answer) CloseNotify() <-chan bool { return nil }
 
 func (a *answer) isError() bool { return a.code >= http.StatusBadRequest }
 
-// err is the API status of an answer that is an error. An answer in other words
+// err is the API status of an answer that is an error. That of a request that took too long
+// lacks its kind (k8s.io/apiserver pkg/server/filters/timeout.go). An answer in other words
 // becomes what kubectl makes of it.
 func (a *answer) err() error {
 	if !a.isError() {
 		return nil
 	}
 	status := metav1.Status{}
-	if err := json.Unmarshal(a.failed.Bytes(), &status); err == nil && status.Kind == "Status" && status.Code == int32(a.code) {
+	isStatus := json.Unmarshal(a.failed.Bytes(), &status) == nil && status.Code == int32(a.code) &&
+		(status.Kind == "Status" || status.Kind == "" && status.Reason != "")
+	if isStatus {
 		return &apierrors.StatusError{ErrStatus: status}
 	}
 	retryAfter, _ := strconv.Atoi(a.header.Get("Retry-After"))

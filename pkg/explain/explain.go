@@ -5,7 +5,6 @@ package explain
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -28,7 +27,7 @@ type Config struct {
 	Handler http.Handler
 	// Server is the whole server with all of its filters. It takes the user of a request from
 	// the request's context. Lists are run by it, so that each is let in, waits and is
-	// recorded as any other list of that user.
+	// recorded as any other list of that user. LimitAnalyses bounds how many run at a time.
 	Server http.Handler
 	// Authorizer knows who may list what, here and in the cluster.
 	Authorizer authorizer.UnconditionalAuthorizer
@@ -56,19 +55,14 @@ func (d Definition) hasLabelIndex(key string) bool {
 	return d.Indexes.Trigger.Label == key || slices.Contains(d.Indexes.Labels, key)
 }
 
-// maxAnalyses is how many lists are run for reviews at a time, whatever fairness would allow.
-const maxAnalyses = 2
-
 // Explainer explains lists. It is safe for concurrent use.
 type Explainer struct {
 	config Config
-	// running has one entry for each list that is run.
-	running chan struct{}
 }
 
 // New returns an Explainer.
 func New(config Config) *Explainer {
-	return &Explainer{config: config, running: make(chan struct{}, maxAnalyses)}
+	return &Explainer{config: config}
 }
 
 // Explain tells what the list is served from and what it costs, for the user in
@@ -92,51 +86,44 @@ func (e *Explainer) Explain(ctx context.Context, spec *kubeannex.ListReviewSpec)
 	if request.Info.Verb == verbWatch {
 		return nil, apierrors.NewBadRequest("a watch is not run for analyze: remove sendInitialEvents or analyze")
 	}
-	end, err := e.beginAnalysis()
-	if err != nil {
-		return nil, err
-	}
-	defer end()
 	return e.explainAnnex(inner, request, func() (*kubeannex.ListCost, annexed.Reading, error) {
 		return e.analyze(inner, ctx, request)
 	})
 }
 
-// beginAnalysis lets few lists be run at a time. The caller calls end.
-func (e *Explainer) beginAnalysis() (end func(), err error) {
-	select {
-	case e.running <- struct{}{}:
-		return func() { <-e.running }, nil
-	default:
-		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d lists are being analyzed already: wait, or ask without analyze", maxAnalyses), 1)
-	}
-}
-
 // explainAnnex explains a list of what annex keeps. analyze runs it, unless it is nil.
 func (e *Explainer) explainAnnex(ctx context.Context, request *Request, analyze func() (*kubeannex.ListCost, annexed.Reading, error)) (*kubeannex.ListReviewStatus, error) {
 	explained, recorder := annexed.WithExplanation(ctx)
-	if _, err := send(explained, e.config.Handler, request, true); err != nil {
+	if _, _, err := send(explained, e.config.Handler, request, true); err != nil {
 		return nil, err
 	}
-	may := e.scopeOf(ctx, request)
+	all := e.mayListAll(ctx, request)
 	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerAnnex, Estimate: &kubeannex.ListCost{}}
 	reading, ok := recorder.Reading()
 	if ok {
-		reading = may.hide(reading)
+		if !all {
+			reading = hide(reading)
+		}
 		status.Estimate = estimate(reading)
 	} else {
 		status.Unknown = append(status.Unknown, "How the resource is read: it is not kept by annex's storage.")
 	}
-	status.Unknown = append(status.Unknown, may.unknown()...)
-	e.addSeats(ctx, request, may, status)
+	if !all {
+		status.Unknown = append(status.Unknown, hidden(request))
+	}
+	e.addSeats(ctx, request, all, status)
 	if analyze != nil {
 		actual, ran, err := analyze()
 		if err != nil {
 			return nil, err
 		}
-		status.Actual = may.hideCost(actual)
+		status.Actual = actual
 		if ran.Rule != "" {
-			reading, ok = may.hide(ran), true
+			reading, ok = ran, true
+		}
+		if !all {
+			hideCost(actual)
+			reading = hide(reading)
 		}
 	}
 	if !ok {
@@ -155,12 +142,12 @@ func (e *Explainer) explainAnnex(ctx context.Context, request *Request, analyze 
 }
 
 // addSeats adds what priority and fairness reckons with, which it takes from all objects of the resource.
-func (e *Explainer) addSeats(ctx context.Context, request *Request, may scope, status *kubeannex.ListReviewStatus) {
+func (e *Explainer) addSeats(ctx context.Context, request *Request, all bool, status *kubeannex.ListReviewStatus) {
 	if e.config.Seats == nil {
 		status.Unknown = append(status.Unknown, "Fairness seats: the server has no priority and fairness, its max-in-flight limits count every request once.")
 		return
 	}
-	if may < scopeResource {
+	if !all {
 		return
 	}
 	status.Estimate.Seats = ptr.To(e.config.Seats(request.http(ctx)))
@@ -169,9 +156,10 @@ func (e *Explainer) addSeats(ctx context.Context, request *Request, may scope, s
 // analyze runs the list in the context of another request. The reading is empty when nothing was recorded.
 func (e *Explainer) analyze(ctx, around context.Context, request *Request) (*kubeannex.ListCost, annexed.Reading, error) {
 	ctx, recorder := reads.WithAnalysis(ctx, around)
-	request.agent = reads.AgentOf(around)
+	ctx = comingFrom(ctx, around, request)
 	start := time.Now()
-	size, err := send(ctx, e.config.Server, request, false)
+	size, header, err := send(ctx, e.config.Server, request, false)
+	passWarnings(around, header)
 	if err != nil {
 		return nil, annexed.Reading{}, err
 	}

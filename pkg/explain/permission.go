@@ -5,6 +5,7 @@ package explain
 
 import (
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -51,67 +52,33 @@ func (e *Explainer) allows(ctx context.Context, info *genericapirequest.RequestI
 	}
 }
 
-// scope is what of a resource a user may list, as far as it matters to a request, and
-// so how much he may be told of it.
-type scope int
-
-const (
-	// scopeRequest is what the request selects and nothing beside it.
-	scopeRequest scope = iota
-	// scopeNamespace is all objects of the namespace of the request.
-	scopeNamespace
-	// scopeResource is all objects of the resource.
-	scopeResource
-)
-
-// scopeOf asks for the right to list more than is asked for, if there is more: the right to
-// list one namespace, one name, or what a selector selects, is none to learn of others.
-func (e *Explainer) scopeOf(ctx context.Context, request *Request) scope {
-	inNamespace := *request.Info
-	inNamespace.Verb, inNamespace.Name, inNamespace.FieldSelector, inNamespace.LabelSelector = verbList, "", "", ""
-	whole := inNamespace
-	whole.Namespace = ""
-	asked := request.Info
-	switch namespaced, selective := asked.Namespace != "", asked.Name+asked.FieldSelector+asked.LabelSelector != ""; {
-	case !namespaced && !selective, e.allows(ctx, &whole) == nil:
-		return scopeResource
-	case namespaced && !selective, namespaced && e.allows(ctx, &inNamespace) == nil:
-		return scopeNamespace
-	default:
-		return scopeRequest
+// mayListAll asks for the right to list all objects of the resource, if less is asked for: the
+// right to list one namespace, one name, or what a selector selects, is none to learn of others.
+func (e *Explainer) mayListAll(ctx context.Context, request *Request) bool {
+	all := *request.Info
+	if all.Namespace+all.Name+all.FieldSelector+all.LabelSelector == "" {
+		return true
 	}
+	all.Verb, all.Namespace, all.Name, all.FieldSelector, all.LabelSelector = verbList, "", "", "", ""
+	return e.allows(ctx, &all) == nil
 }
 
-// hide takes out of a reading what follows from objects beyond the scope. What remains is -1 or 0.
-func (s scope) hide(reading annexed.Reading) annexed.Reading {
-	if s < scopeResource {
-		reading.Total, reading.ObjectBytes = -1, 0
-	}
-	if s < scopeNamespace {
-		reading.Scanned, reading.Returned = -1, -1
-	}
+// hide takes out of a reading what follows from all objects of the resource. Estimates do,
+// because the share of the objects that the sample knows does, and so does the choice of an
+// index. Figures that remain are -1 or 0.
+func hide(reading annexed.Reading) annexed.Reading {
+	reading.Index, reading.ObjectBytes = "", 0
+	reading.Total, reading.Scanned, reading.Returned = -1, -1, -1
 	return reading
 }
 
 // hideCost does so with the cost of a list that was run: its answer is the user's.
-func (s scope) hideCost(cost *kubeannex.ListCost) *kubeannex.ListCost {
-	if s < scopeResource {
-		cost.Total = nil
-	}
-	if s < scopeNamespace {
-		cost.Scanned = nil
-	}
-	return cost
+func hideCost(cost *kubeannex.ListCost) {
+	cost.Total, cost.Scanned = nil, nil
 }
 
-// unknown says what is hidden.
-func (s scope) unknown() []string {
-	switch s {
-	case scopeResource:
-		return nil
-	case scopeNamespace:
-		return []string{"How many objects the resource has, how big they are and what the list costs in fairness seats: you may not list all namespaces."}
-	default:
-		return []string{"How many objects there are beside those that you may list, and so the estimate of what is scanned, returned and sent, and the fairness seats."}
-	}
+// hidden says what is hidden, and what would show it.
+func hidden(request *Request) string {
+	return fmt.Sprintf("The index that is read, the objects that are scanned, every estimate, the fairness seats and advice on the cost: "+
+		"they tell of objects that were not asked for, and are shown to those who may list all %s.", request.Resource().GroupResource())
 }

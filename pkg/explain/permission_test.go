@@ -36,25 +36,21 @@ func (s *scopes) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-func TestScopeOf(t *testing.T) {
-	const (
-		everything  = "list in= name= fields=0 labels=0"
-		inNamespace = "list in=n name= fields=0 labels=0"
-	)
+func TestMayListAll(t *testing.T) {
+	const everything = "list in= name= fields=0 labels=0"
 	for name, tc := range map[string]struct {
 		path      string
 		allowed   []string
-		want      scope
+		want      bool
 		wantAsked []string
 	}{
-		"all that is asked for was allowed":     {path: "things?limit=5", want: scopeResource},
-		"a namespace, by an admin":              {path: "namespaces/n/things", allowed: []string{everything}, want: scopeResource, wantAsked: []string{everything}},
-		"a namespace, by its owner":             {path: "namespaces/n/things", want: scopeNamespace, wantAsked: []string{everything}},
-		"a selector in a namespace":             {path: "namespaces/n/things?labelSelector=a", allowed: []string{inNamespace}, want: scopeNamespace, wantAsked: []string{everything, inNamespace}},
-		"one name in a namespace and no other":  {path: "namespaces/n/things?fieldSelector=metadata.name%3Dx", want: scopeRequest, wantAsked: []string{everything, inNamespace}},
-		"one name and no other":                 {path: "things?fieldSelector=metadata.name%3Dx", want: scopeRequest, wantAsked: []string{everything}},
-		"what a selector selects and no others": {path: "things?fieldSelector=spec.nodeName%3Dx", want: scopeRequest, wantAsked: []string{everything}},
-		"a selector, by an admin, of a watch":   {path: "things?labelSelector=a&watch=1&sendInitialEvents=1", allowed: []string{everything}, want: scopeResource, wantAsked: []string{everything}},
+		"all that is asked for was allowed":     {path: "things?limit=5", want: true},
+		"a namespace, by an admin":              {path: "namespaces/n/things", allowed: []string{everything}, want: true, wantAsked: []string{everything}},
+		"a namespace, by its owner":             {path: "namespaces/n/things", wantAsked: []string{everything}},
+		"a selector in a namespace":             {path: "namespaces/n/things?labelSelector=a", allowed: []string{"list in=n name= fields=0 labels=0"}, wantAsked: []string{everything}},
+		"one name and no other":                 {path: "things?fieldSelector=metadata.name%3Dx", wantAsked: []string{everything}},
+		"what a selector selects and no others": {path: "things?fieldSelector=spec.nodeName%3Dx", wantAsked: []string{everything}},
+		"a selector, by an admin, of a watch":   {path: "things?labelSelector=a&watch=1&sendInitialEvents=1", allowed: []string{everything}, want: true, wantAsked: []string{everything}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request, err := ParsePath("/apis/g/v1/" + tc.path)
@@ -62,9 +58,9 @@ func TestScopeOf(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := &scopes{allowed: tc.allowed}
-			got := New(Config{Authorizer: asked}).scopeOf(contextFor(asker(t), request), request)
+			got := New(Config{Authorizer: asked}).mayListAll(contextFor(asker(t), request), request)
 			if got != tc.want {
-				t.Errorf("got scope %d, want %d", got, tc.want)
+				t.Errorf("got %t, want %t", got, tc.want)
 			}
 			if diff := cmp.Diff(tc.wantAsked, asked.asked); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
@@ -73,43 +69,28 @@ func TestScopeOf(t *testing.T) {
 	}
 }
 
-func TestScopeHides(t *testing.T) {
-	reading := annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleLatest, Index: "f:a", Total: 1000, Scanned: 100, Returned: 10, ObjectBytes: 1500}
-	actual := kubeannex.ListCost{Total: ptr.To[int64](1000), Scanned: ptr.To[int64](100), Returned: ptr.To[int64](10), Bytes: ptr.To[int64](15_000)}
-	for name, tc := range map[string]struct {
-		scope                    scope
-		wantEstimate, wantActual kubeannex.ListCost
-		wantUnknown              string
-	}{
-		"all": {scopeResource, actual, actual, ""},
-		"a namespace": {
-			scopeNamespace,
-			kubeannex.ListCost{Scanned: ptr.To[int64](100), Returned: ptr.To[int64](10)},
-			kubeannex.ListCost{Scanned: ptr.To[int64](100), Returned: ptr.To[int64](10), Bytes: ptr.To[int64](15_000)},
-			"How many objects the resource has",
-		},
-		"a part": {
-			scopeRequest, kubeannex.ListCost{}, kubeannex.ListCost{Returned: ptr.To[int64](10), Bytes: ptr.To[int64](15_000)},
-			"How many objects there are beside those",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			hidden := tc.scope.hide(reading)
-			if diff := cmp.Diff(&tc.wantEstimate, estimate(hidden)); diff != "" {
-				t.Errorf("estimate (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff([]any{reading.Source, reading.Rule, reading.Index}, []any{hidden.Source, hidden.Rule, hidden.Index}); diff != "" {
-				t.Errorf("what is no figure (-want +got):\n%s", diff)
-			}
-			cost := actual
-			if diff := cmp.Diff(&tc.wantActual, tc.scope.hideCost(&cost)); diff != "" {
-				t.Errorf("actual (-want +got):\n%s", diff)
-			}
-			unknown := strings.Join(tc.scope.unknown(), "")
-			if !strings.HasPrefix(unknown, tc.wantUnknown) || (unknown == "") != (tc.wantUnknown == "") {
-				t.Errorf("got %q unknown, want %q", unknown, tc.wantUnknown)
-			}
-		})
+func TestHide(t *testing.T) {
+	reading := annexed.Reading{
+		Source: annexed.SourceCache, Rule: annexed.RuleAny, Index: "f:a", LimitIgnored: true, Total: 1000, Scanned: 100, Returned: 10, ObjectBytes: 1500,
+	}
+	got := hide(reading)
+	if diff := cmp.Diff(annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, LimitIgnored: true, Total: -1, Scanned: -1, Returned: -1}, got); diff != "" {
+		t.Errorf("reading (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(&kubeannex.ListCost{}, estimate(got)); diff != "" {
+		t.Errorf("estimate (-want +got):\n%s", diff)
+	}
+	cost := &kubeannex.ListCost{Total: ptr.To[int64](1000), Scanned: ptr.To[int64](100), Returned: ptr.To[int64](10), Bytes: ptr.To[int64](15_000)}
+	hideCost(cost)
+	if diff := cmp.Diff(&kubeannex.ListCost{Returned: ptr.To[int64](10), Bytes: ptr.To[int64](15_000)}, cost); diff != "" {
+		t.Errorf("actual (-want +got):\n%s", diff)
+	}
+	request, err := ParsePath("/apis/g/v1/namespaces/n/things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sentence := hidden(request); !strings.HasSuffix(sentence, "are shown to those who may list all things.g.") {
+		t.Errorf("got %q, which names no right", sentence)
 	}
 }
 

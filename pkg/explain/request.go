@@ -6,6 +6,7 @@ package explain
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -31,8 +32,9 @@ type Request struct {
 	Info *genericapirequest.RequestInfo
 
 	url *url.URL
-	// agent is the user agent that it is sent with, unless it is empty.
-	agent string
+	// header and remoteAddr are what it is sent with beside what every list has.
+	header     http.Header
+	remoteAddr string
 }
 
 // verbs of Request.Info.
@@ -229,14 +231,12 @@ func (r *Request) http(ctx context.Context) *http.Request { return r.bare().With
 
 func (r *Request) bare() *http.Request {
 	header := http.Header{"Accept": {"application/json"}}
-	if r.agent != "" {
-		header.Set("User-Agent", r.agent)
-	}
+	maps.Copy(header, r.header.Clone())
 	return &http.Request{
 		Method: http.MethodGet, URL: r.url, RequestURI: r.URI,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header,
-		Body:   http.NoBody,
+		Header: header, RemoteAddr: r.remoteAddr,
+		Body: http.NoBody,
 	}
 }
 

@@ -87,9 +87,11 @@ func servedBy(status *kubeannexv1alpha1.ListReviewStatus) string {
 	return text
 }
 
-// indexOf is empty where a missing index says nothing: other servers do not tell.
+// indexOf is empty where a missing index says nothing: other servers do not tell, and annex does
+// not tell who may list only a part, whom it does not tell the total either.
 func indexOf(status *kubeannexv1alpha1.ListReviewStatus) string {
-	if status.Index == "" && status.Server != kubeannexv1alpha1.ListServerHost {
+	told := status.Server != kubeannexv1alpha1.ListServerHost && status.Estimate != nil && status.Estimate.Total != nil
+	if status.Index == "" && told {
 		return "none"
 	}
 	return status.Index

@@ -88,6 +88,16 @@ func scannedList() kubeannexv1alpha1.ListReviewStatus {
 	}
 }
 
+// partialList is a list of one who may not list everything: index and figures are hidden.
+func partialList() kubeannexv1alpha1.ListReviewStatus {
+	return kubeannexv1alpha1.ListReviewStatus{
+		Path:   "/apis/example.com/v2/namespaces/prod/widgets",
+		Server: kubeannexv1alpha1.ListServerAnnex, Source: kubeannexv1alpha1.ListSourceCache, Rule: "Latest",
+		Explanation: "the cache answers",
+		Unknown:     []string{"The index is shown to those who may list all widgets"},
+	}
+}
+
 func hostList() kubeannexv1alpha1.ListReviewStatus {
 	return kubeannexv1alpha1.ListReviewStatus{
 		Path:   "/api/v1/nodes",
@@ -104,6 +114,7 @@ func TestExplain(t *testing.T) {
 		"explain as json":            {args: append(selective, "-ojson"), namespace: "prod", answers: answered(indexedList())},
 		"explain as yaml":            {args: []string{"explain", "no", "-oyaml"}, answers: answered(hostList())},
 		"explain and analyze":        {args: []string{"explain", "widgets", "-A", "--analyze", "-lapp=x"}, namespace: "prod", answers: answered(scannedList())},
+		"explain a part":             {args: []string{"explain", "widgets"}, namespace: "prod", answers: answered(partialList())},
 		"explain in the host":        {args: []string{"explain", "nodes"}, namespace: "prod", answers: answered(hostList())},
 		"explain without an answer":  {args: []string{"explain", "po"}, answers: answered(kubeannexv1alpha1.ListReviewStatus{})},
 		"explain a page":             {args: []string{"explain", "pods", "--limit=5", "--continue=abc"}, answers: answered(hostList())},

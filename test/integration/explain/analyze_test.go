@@ -58,14 +58,24 @@ func TestAnalyzedListsAreSeen(t *testing.T) {
 	if diff := cmp.Diff(want, w.profiles(t, "ada")); diff != "" {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
+	events := auditEvents(t, log, "ada", 3)
+	var got []string
+	for _, event := range events {
+		got = append(got, describe(event))
+	}
 	of := "agent/1.2 (some/platform) Cache Any l:team " + scanned + " " + returned
 	wantEvents := []string{
 		"create /apis/kubeannex.io/v1alpha1/listreviews agent/1.2 (some/platform)     ",
 		"list " + spec.Path + " " + of,
 		"create /apis/kubeannex.io/v1alpha1/listreviews " + of,
 	}
-	if diff := cmp.Diff(wantEvents, auditEvents(t, log, "ada", len(wantEvents))); diff != "" {
-		t.Errorf("audit events (-want +got):\n%s", diff)
+	if diff := cmp.Diff(wantEvents, got); diff != "" {
+		t.Fatalf("audit events (-want +got):\n%s", diff)
+	}
+	list, review := events[1], events[2]
+	wantOrigin := []any{review.AuditID, review.SourceIPs, review.User.Username}
+	if diff := cmp.Diff(wantOrigin, []any{list.AuditID, list.SourceIPs, list.Annotations["kubeannex.io/asked-by"]}); diff != "" || review.User.Username == "" || len(review.SourceIPs) == 0 {
+		t.Errorf("Audit-ID, addresses and impersonator (-of the review +of the list):\n%s", diff)
 	}
 }
 
@@ -87,9 +97,9 @@ func (w world) profiles(t *testing.T, user string) []string {
 }
 
 // auditEvents are those of an impersonated user, once there are n of them, but for what clients ask beforehand.
-func auditEvents(t *testing.T, log, user string, n int) []string {
+func auditEvents(t *testing.T, log, user string, n int) []auditv1.Event {
 	t.Helper()
-	var found []string
+	var found []auditv1.Event
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		found = nil
 		content, err := os.ReadFile(log)
@@ -105,14 +115,19 @@ func auditEvents(t *testing.T, log, user string, n int) []string {
 			if by := event.ImpersonatedUser; event.User.Username != user && (by == nil || by.Username != user) {
 				continue
 			}
-			found = append(found, fmt.Sprintf("%s %s %s %s %s %s %s %s", event.Verb, event.RequestURI, event.UserAgent,
-				event.Annotations["kubeannex.io/source"], event.Annotations["kubeannex.io/rule"], event.Annotations["kubeannex.io/index"],
-				event.Annotations["kubeannex.io/scanned"], event.Annotations["kubeannex.io/returned"]))
+			found = append(found, event)
 		}
 		return len(found) >= n, nil
 	})
 	if err != nil {
-		t.Fatalf("waiting for %d audit events: %v, got %q", n, err, found)
+		t.Fatalf("waiting for %d audit events: %v, got %+v", n, err, found)
 	}
 	return found
+}
+
+// describe is what an audit event says of a list.
+func describe(event auditv1.Event) string {
+	return fmt.Sprintf("%s %s %s %s %s %s %s %s", event.Verb, event.RequestURI, event.UserAgent,
+		event.Annotations["kubeannex.io/source"], event.Annotations["kubeannex.io/rule"], event.Annotations["kubeannex.io/index"],
+		event.Annotations["kubeannex.io/scanned"], event.Annotations["kubeannex.io/returned"])
 }

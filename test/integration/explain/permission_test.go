@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,17 +72,18 @@ func (w world) checkFigures(t *testing.T) {
 		user                     string
 		query                    string
 		wantEstimate, wantActual string
-		wantUnknown              string
+		wantIndex                string
+		wantHidden               bool
 	}{
-		"everything": {"root", "", "total scanned returned bytes", "total scanned returned bytes", ""},
+		"everything": {"root", "?labelSelector=team%3Da", "total scanned returned bytes", "total scanned returned bytes", "l:team", false},
 		"a namespace": {
-			"ada", "", "scanned returned", "scanned returned bytes", "How many objects the resource has",
+			"ada", "", "", "returned bytes", "", true,
 		},
 		"a label in a namespace": {
-			"ada", "?labelSelector=team%3Da", "scanned returned", "scanned returned bytes", "How many objects the resource has",
+			"ada", "?labelSelector=team%3Da", "", "returned bytes", "", true,
 		},
 		"one object": {
-			"bob", "?fieldSelector=metadata.name%3Dg-00000", "", "returned bytes", "How many objects there are beside those",
+			"bob", "?fieldSelector=metadata.name%3Dg-00000", "", "returned bytes", "", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,17 +91,17 @@ func (w world) checkFigures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff([]string{tc.wantEstimate, tc.wantActual}, []string{figures(status.Estimate), figures(status.Actual)}); diff != "" {
-				t.Errorf("figures of the estimate and of the list (-want +got):\n%s", diff)
+			if diff := cmp.Diff([]string{tc.wantEstimate, tc.wantActual, tc.wantIndex}, []string{figures(status.Estimate), figures(status.Actual), status.Index}); diff != "" {
+				t.Errorf("figures of the estimate and of the list, and the index (-want +got):\n%s", diff)
 			}
-			hidden := ""
-			for _, sentence := range status.Unknown {
-				if strings.HasPrefix(sentence, "How many objects") {
-					hidden = sentence
-				}
+			if status.Rule == "" || status.Source == v1alpha1.ListSourceUnknown {
+				t.Errorf("got %+v without the rule or the source", status)
 			}
-			if !strings.HasPrefix(hidden, tc.wantUnknown) || (hidden == "") != (tc.wantUnknown == "") {
-				t.Errorf("got %q unknown, want %q", hidden, tc.wantUnknown)
+			hidden := slices.ContainsFunc(status.Unknown, func(sentence string) bool {
+				return strings.Contains(sentence, "those who may list all gadgets.lab.annex.test")
+			})
+			if hidden != tc.wantHidden {
+				t.Errorf("got %q unknown, want it to say what is hidden: %t", status.Unknown, tc.wantHidden)
 			}
 		})
 	}
