@@ -21,6 +21,8 @@ const (
 	// unknown is the mode of a group that the cluster routes here and that has
 	// neither an AnnexedGroup nor a definition.
 	unknown v1alpha1.ServingMode = "Unknown"
+	// untrusting is the mode of everything before the server knows whom to trust, see WithTrust.
+	untrusting v1alpha1.ServingMode = "Untrusting"
 )
 
 // kind is what the gate tells requests apart by.

@@ -13,7 +13,7 @@ import (
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 )
 
-// Metrics counts what the gate refuses. The zero value is not usable; a nil Metrics counts nothing.
+// Metrics counts what the gate and WithTrust refuse. The zero value is not usable; a nil Metrics counts nothing.
 //
 //	Name                                  Type     Labels       Stability
 //	annex_serving_refused_requests_total  counter  group, mode  ALPHA
@@ -38,7 +38,8 @@ const (
 	RefusedName = "annex_serving_refused_requests_total"
 	RefusedHelp = "Requests for resources of adopted groups that the serving gate refused, by group and by the mode that it was in. " +
 		"The mode Starting, with an empty group, is the time before the server has read its AnnexedGroups and definitions; " +
-		"Unknown, with an empty group, is for groups that the cluster routes here and of which the server has neither."
+		"Unknown, with an empty group, is for groups that the cluster routes here and of which the server has neither; " +
+		"Untrusting, with an empty group, counts requests of every kind before the server knows whom the cluster trusts."
 )
 
 // RefusedLabels are the labels of the metric.

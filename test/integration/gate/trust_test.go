@@ -4,6 +4,7 @@
 package gate
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -17,8 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/testserver"
+	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/test/env"
 	"github.com/kubeannex/annex/test/integration/importing/adopted"
 )
@@ -156,6 +160,45 @@ func (u *untrusting) get(t *testing.T, client *http.Client, path string) adopted
 	return send(t, client, u.ClientConfig.Host+path, request{method: http.MethodGet})
 }
 
+// hints is how many authorities a handshake names.
+func (u *untrusting) hints(t *testing.T) int {
+	t.Helper()
+	config, err := rest.TLSConfigFor(rest.AnonymousClientConfig(u.ClientConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := -1
+	config.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		named = len(info.AcceptableCAs)
+		return &tls.Certificate{}, nil
+	}
+	connection, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", strings.TrimPrefix(u.ClientConfig.Host, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := connection.Close(); err != nil {
+		t.Error(err)
+	}
+	return named
+}
+
+// checkRefusals demands that refused requests were counted.
+func checkRefusals(t *testing.T, server *untrusting) {
+	t.Helper()
+	registry := metrics.NewKubeRegistry()
+	if err := server.Config.ExtraConfig.ServingMetrics.Register(registry.CustomRegister); err != nil {
+		t.Fatal(err)
+	}
+	labels := map[string]string{"group": "", "mode": "Untrusting"}
+	got, err := testutil.GetCounterValuesFromGatherer(registry, serving.RefusedName, labels, "mode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got["Untrusting"] < 2 {
+		t.Errorf("refusals: got %v, want one by each way at least", got)
+	}
+}
+
 // TestNobodyIsTakenForAnonymous starts a server while the cluster does not tell whom
 // it trusts. Nobody is answered 403 for that, and the server is not ready before.
 func TestNobodyIsTakenForAnonymous(t *testing.T) {
@@ -169,6 +212,9 @@ func TestNobodyIsTakenForAnonymous(t *testing.T) {
 				if got.Code != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" {
 					t.Errorf("%s: got code %d, Retry-After %q, want 503 and 1: %s", way, got.Code, got.Header.Get("Retry-After"), got.Body)
 				}
+			}
+			if got := server.hints(t); got != 0 {
+				t.Errorf("a handshake names %d authorities, want none", got)
 			}
 			if got := server.get(t, server.anonymous, ready); got.Code != http.StatusInternalServerError || !strings.Contains(string(got.Body), "[-]authentication-settings failed") {
 				t.Errorf("readiness: got code %d, want 500: %s", got.Code, got.Body)
@@ -190,6 +236,8 @@ func TestNobodyIsTakenForAnonymous(t *testing.T) {
 			if got := server.get(t, server.anonymous, ready); got.Code != http.StatusOK {
 				t.Errorf("readiness: got code %d, want 200: %s", got.Code, got.Body)
 			}
+			await(t, "handshakes that name all authorities", func() bool { return server.hints(t) == 2 })
+			checkRefusals(t, server)
 			if got := server.get(t, server.anonymous, groups); got.Code != http.StatusForbidden {
 				t.Errorf("who is nobody: got code %d, want 403: %s", got.Code, got.Body)
 			}

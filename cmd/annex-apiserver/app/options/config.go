@@ -95,8 +95,10 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	config.ExtraConfig.ReplicaCount = o.ReplicaCount
 	config.ExtraConfig.ControllerUser = o.ControllerUser
 	config.ExtraConfig.Gated = !o.Standalone.Enabled
+	// The third argument is the client for a webhook behind the Service default/kubernetes. kube-apiserver gives its
+	// own, being that Service. Here it is another process, which must not get a token of this one.
 	config.ExtraConfig.AuthResolverWrapper = webhook.NewDefaultAuthenticationInfoResolverWrapper(
-		nil, generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
+		nil, generic.EgressSelector, &rest.Config{}, generic.TracerProvider)
 	return config, nil
 }
 

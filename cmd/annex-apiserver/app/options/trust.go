@@ -13,11 +13,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
 
 	"github.com/kubeannex/annex/pkg/apiserver"
+	"github.com/kubeannex/annex/pkg/serving"
 )
 
 const (
@@ -33,6 +37,10 @@ const (
 	trustHookName = "cluster-trust"
 	// trustPatience bounds one question for the ConfigMap, trustRetry is the time until the next one.
 	trustPatience, trustRetry = 10 * time.Second, time.Second
+	// trustAbsence is how long the ConfigMap has to be missing to count as empty. A
+	// kube-apiserver that starts makes it within seconds, one without authorities never
+	// (syncConfigMap in the package above).
+	trustAbsence = 30 * time.Second
 )
 
 // clusterTrust knows whether the server has learned whom the cluster trusts.
@@ -47,10 +55,15 @@ type clusterTrust struct {
 	// authorities are those that the server trusts now, userHeaders the headers in which a front proxy names a user.
 	authorities func() []byte
 	userHeaders func() []string
+	metrics     *serving.Metrics
+	// learned tells the port that reason is nil.
+	learned func()
 
 	changed chan struct{}
 	// reason is why the server has not learned it, nil when it has.
 	reason atomic.Pointer[error]
+	// absentSince is when the settings were found missing, zero when they were not the last time. It belongs to run.
+	absentSince time.Time
 }
 
 // waitForTrust makes the server wait for what it reads from the cluster's settings.
@@ -71,6 +84,7 @@ func (o *AuthenticationOptions) waitForTrust(config *apiserver.Config) error {
 		return err
 	}
 	trust := newClusterTrust(&generic.Authentication, generic.SecureServing, keys)
+	trust.metrics = config.ExtraConfig.ServingMetrics
 	trust.settings = func(ctx context.Context) (*corev1.ConfigMap, error) {
 		return client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, settingsName, metav1.GetOptions{})
 	}
@@ -96,15 +110,18 @@ func (o *AuthenticationOptions) keysFromCluster() []string {
 	return keys
 }
 
-func newClusterTrust(authentication *genericapiserver.AuthenticationInfo, serving *genericapiserver.SecureServingInfo, keys []string) *clusterTrust {
+// newClusterTrust makes the port keep the names of authorities to itself until all are known.
+func newClusterTrust(authentication *genericapiserver.AuthenticationInfo, port *genericapiserver.SecureServingInfo, keys []string) *clusterTrust {
 	trust := &clusterTrust{keys: keys, changed: make(chan struct{}, 1)}
-	trust.authorities = serving.ClientCA.CurrentCABundleContent
+	trust.authorities = port.ClientCA.CurrentCABundleContent
 	trust.userHeaders = func() []string { return nil }
 	if proxy := authentication.RequestHeaderConfig; proxy != nil {
 		trust.userHeaders = proxy.UsernameHeaders.Value
 	}
 	trust.set(errors.New("the server has just started"))
-	serving.ClientCA.AddListener(trust)
+	port.ClientCA.AddListener(trust)
+	hints := &certificateHints{CAContentProvider: port.ClientCA, known: trust.known}
+	port.ClientCA, trust.learned = hints, hints.enqueue
 	return trust
 }
 
@@ -122,30 +139,50 @@ func (t *clusterTrust) known() error { return *t.reason.Load() }
 
 func (t *clusterTrust) set(reason error) {
 	if reason != nil {
-		reason = fmt.Errorf("the authentication settings of the cluster (ConfigMap %s/%s) were not read yet: %w", metav1.NamespaceSystem, settingsName, reason)
+		reason = &serving.TrustError{Metrics: t.metrics, Reason: fmt.Errorf(
+			"the authentication settings of the cluster (ConfigMap %s/%s) are not in use yet: %w", metav1.NamespaceSystem, settingsName, reason)}
 	}
 	t.reason.Store(&reason)
 }
 
-// run returns when the server knows whom the cluster trusts, or ctx is done.
+// lasting adds to a reason how to do without the settings.
+func lasting(reason error) error {
+	return fmt.Errorf("%w; to do without them start with --authentication-skip-lookup, which trusts --client-ca-file and --requestheader-client-ca-file only, "+
+		"or with --authentication-tolerate-lookup-failure, which serves before they are read", reason)
+}
+
+// run returns when the server knows whom the cluster trusts, or ctx is done. It logs
+// why it does not, each reason once: not in the first moment, in which it never does.
 func (t *clusterTrust) run(ctx context.Context) {
+	logger, started, logged := klog.FromContext(ctx), time.Now(), ""
 	for {
 		reason := t.check(ctx)
-		t.set(reason)
 		if reason == nil {
+			t.set(nil)
+			t.learned()
 			return
 		}
-		retry := time.NewTimer(trustRetry)
-		select {
-		case <-ctx.Done():
-		case <-t.changed:
-		case <-retry.C:
+		t.set(lasting(reason))
+		if message := t.known().Error(); message != logged && time.Since(started) >= trustRetry {
+			logger.Info("Requests are answered 503, because nobody can be authenticated", "reason", message)
+			logged = message
 		}
-		retry.Stop()
-		if ctx.Err() != nil {
+		if !t.wait(ctx) {
 			return
 		}
 	}
+}
+
+// wait returns when it is worth to look again, and false when ctx is done.
+func (t *clusterTrust) wait(ctx context.Context) bool {
+	retry := time.NewTimer(trustRetry)
+	defer retry.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.changed:
+	case <-retry.C:
+	}
+	return ctx.Err() == nil
 }
 
 // check compares what the server trusts with the settings. An authority that these do
@@ -154,6 +191,11 @@ func (t *clusterTrust) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, trustPatience)
 	defer cancel()
 	settings, err := t.settings(ctx)
+	// An unexpected answer is that of something before the cluster, which knows nothing of ConfigMaps.
+	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) {
+		return t.checkAbsence(klog.FromContext(ctx))
+	}
+	t.absentSince = time.Time{}
 	if err != nil {
 		return err
 	}
@@ -164,17 +206,57 @@ func (t *clusterTrust) check(ctx context.Context) error {
 			continue
 		}
 		if !bytes.Contains(trusted, wanted) {
-			return fmt.Errorf("%s is not in use", key)
+			return unused(key, wanted)
 		}
-		if key == proxyCAKey && namesHeaders(settings.Data[proxyUserKey]) && len(t.userHeaders()) == 0 {
-			return fmt.Errorf("%s is not in use", proxyUserKey)
+		if key == proxyCAKey {
+			if err := t.checkHeaders(settings.Data[proxyUserKey]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// namesHeaders says that an entry is a list of at least one header.
-func namesHeaders(entry string) bool {
+// checkAbsence returns nil when the settings are missing for good: then there is nobody
+// to trust, and tokens are all that is left.
+func (t *clusterTrust) checkAbsence(logger klog.Logger) error {
+	now := time.Now()
+	if t.absentSince.IsZero() {
+		t.absentSince = now
+	}
+	if now.Sub(t.absentSince) < trustAbsence {
+		return fmt.Errorf("it does not exist, which counts as a cluster without client certificates after %v", trustAbsence)
+	}
+	logger.Info("The cluster names no authorities of client certificates: only tokens are accepted until it does",
+		"configMap", klog.KRef(metav1.NamespaceSystem, settingsName), "missingFor", now.Sub(t.absentSince))
+	return nil
+}
+
+// unused is why authorities of the settings are not trusted.
+func unused(key string, authorities []byte) error {
+	if _, err := certutil.ParseCertsPEM(authorities); err != nil {
+		return unreadable(key, err)
+	}
+	return fmt.Errorf("%s was not taken over", key)
+}
+
+// unreadable tells how to mend an entry. kube-apiserver does not touch what it cannot
+// read, and writes all entries when there are none (syncConfigMap in the package above).
+func unreadable(key string, err error) error {
+	return fmt.Errorf("%s cannot be read: %w: delete the ConfigMap, kube-apiserver makes it anew", key, err)
+}
+
+// checkHeaders compares the headers that name a user with those in the settings.
+func (t *clusterTrust) checkHeaders(entry string) error {
+	if entry == "" {
+		return nil
+	}
 	var headers []string
-	return json.Unmarshal([]byte(entry), &headers) == nil && len(headers) > 0
+	if err := json.Unmarshal([]byte(entry), &headers); err != nil {
+		return unreadable(proxyUserKey, err)
+	}
+	if len(headers) > 0 && len(t.userHeaders()) == 0 {
+		return fmt.Errorf("%s was not taken over", proxyUserKey)
+	}
+	return nil
 }
