@@ -103,15 +103,18 @@ test-full: test ## Run all tests, then those again that make test runs without t
 
 .PHONY: bench
 bench: build kubernetes ## Compare annex with kube-apiserver at full size in 20 minutes on two idle cores. The report goes to _output/bench.
-	@$(GO) run ./test/bench $(BENCH_ARGS)
+	@$(GO) build -o $(OUTPUT)/bin/ ./test/bench
+	@exec $(OUTPUT)/bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-smoke
 bench-smoke: build kubernetes ## The same at a fifth of the size in a few minutes; one JSON line a scenario.
-	@$(GO) run ./test/bench --smoke $(BENCH_ARGS)
+	@$(GO) build -o $(OUTPUT)/bin/ ./test/bench
+	@exec $(OUTPUT)/bin/bench --smoke $(BENCH_ARGS)
 
 .PHONY: bench-docs
 bench-docs: ## Write the report of the last make bench into docs/benchmarks.md and the table of README.md.
-	@$(GO) run ./test/bench --publish $(BENCH_ARGS)
+	@$(GO) build -o $(OUTPUT)/bin/ ./test/bench
+	@exec $(OUTPUT)/bin/bench --publish $(BENCH_ARGS)
 
 ##@ Before a commit
 

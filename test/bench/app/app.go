@@ -51,6 +51,9 @@ func publish(output string) error {
 	if err != nil {
 		return err
 	}
+	if err := checkComplete(last.Results); err != nil {
+		return fmt.Errorf("the report is not published, run the benchmark with all scenarios: %w", err)
+	}
 	return last.Publish(root)
 }
 
@@ -194,10 +197,15 @@ func (r *run) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := (report.Report{Environment: environment, Results: r.results}).Write(r.Output); err != nil {
+	present := report.Report{Environment: environment, Results: r.results}
+	folder := r.folder(present)
+	if err := present.Write(folder); err != nil {
 		return err
 	}
-	r.sayf("the report is in %s", r.Output)
+	if folder != r.Output {
+		r.sayf("%s has a report with more in it, which is left as it is", r.Output)
+	}
+	r.sayf("the report is in %s", folder)
 	return nil
 }
 

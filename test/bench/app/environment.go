@@ -25,7 +25,7 @@ func (r *run) environment(ctx context.Context) (report.Environment, error) {
 	}
 	return report.Environment{
 		Date: r.begin, Command: report.CommandLine("go run ./test/bench", r.args...),
-		Machine: machine, Versions: versions, Sizes: r.sizeItems(), Incomplete: r.incomplete,
+		Machine: machine, Versions: versions, Sizes: r.sizeItems(), Options: r.changes(), Incomplete: r.incomplete,
 	}, nil
 }
 
@@ -64,7 +64,7 @@ func (r *run) sizeItems() []report.Item {
 	}
 	return append(items,
 		report.Item{Name: "nodes, namespaces", Value: fmt.Sprintf("%d, %d", sizes.Nodes, sizes.Namespaces)},
-		report.Item{Name: "rounds", Value: fmt.Sprintf("%d for each side in turn, after one that is thrown away", r.Rounds)},
+		report.Item{Name: "rounds", Value: fmt.Sprintf("%d for each side in turn, after one that is thrown away, where a scenario does not say otherwise", r.Rounds)},
 		report.Item{Name: "idle servers, part of every CPU time", Value: strings.Join(idle, ", ")},
 		report.Item{Name: "etcd", Value: "one server for each side on the same disk, default durability"},
 	)

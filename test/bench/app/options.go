@@ -9,6 +9,7 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -45,8 +46,9 @@ type Options struct {
 	Profile                     bool
 	Publish                     bool
 
-	// args are those that were parsed, for the report.
+	// args are those that were parsed, for the report, and flags what they gave.
 	args      []string
+	flags     *pflag.FlagSet
 	scenarios *regexp.Regexp
 }
 
@@ -62,6 +64,7 @@ func Parse(args []string, usage io.Writer) (*Options, error) {
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
+	o.flags = flags
 	o.complete(flags)
 	return o, o.validate()
 }
@@ -79,11 +82,11 @@ func (o *Options) addRunFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Rounds, "rounds", minRounds, "How often every side is measured, after one round that is thrown away.")
 	flags.IntVar(&o.Agents, "agents", 0, "How many agents restart at once in restart-storm. 0 means as many as fit in the time of the run.")
 	flags.StringVar(&o.Scenarios, "scenarios", "", "A regular expression for the names of the scenarios to run. Empty means all.")
-	flags.StringVar(&o.Output, "output", "_output/bench", "The folder of the report. That of a smoke run is "+smokeOutput+".")
+	flags.StringVar(&o.Output, "output", "_output/bench", "The folder of the report. That of a smoke run is "+smokeOutput+". One that has less than the one there goes beside it, to "+partialSuffix+".")
 	flags.BoolVar(&o.Smoke, "smoke", false, "Run a small and short benchmark, with less data unless sizes are set, and print one JSON line a scenario instead of a table.")
 	flags.DurationVar(&o.Timeout, "timeout", time.Hour, "After how long to give up.")
 	flags.BoolVar(&o.Keep, "keep", false, "Keep the data and logs of all processes.")
-	flags.BoolVar(&o.Publish, "publish", false, "Measure nothing: write the report that is in --output into docs and into the table of the README.")
+	flags.BoolVar(&o.Publish, "publish", false, "Measure nothing: write the report that is in --output into docs and into the table of the README. It must be of a whole run with the default options.")
 	flags.BoolVar(&o.Profile, "profile", false, "Profile both API servers, idle and after the measured rounds of every scenario, into the folder profiles of --output.")
 }
 
@@ -131,6 +134,25 @@ func (o *Options) validate() error {
 		problems = append(problems, fmt.Errorf("--scenarios: %w", err))
 	}
 	return errors.Join(problems...)
+}
+
+// changes are the flags with which something else is measured than by default, or less often.
+func (o *Options) changes() string {
+	var changes []string
+	o.flags.Visit(func(flag *pflag.Flag) {
+		switch flag.Name {
+		case "output", "timeout", "keep", "profile", "publish":
+			return
+		case "rounds":
+			if o.Rounds >= minRounds {
+				return
+			}
+		}
+		if flag.Value.String() != flag.DefValue {
+			changes = append(changes, "--"+flag.Name+"="+flag.Value.String())
+		}
+	})
+	return strings.Join(changes, " ")
 }
 
 func (o *Options) sizes() cluster.Sizes {

@@ -50,6 +50,7 @@ func toReport(s scenario.Scenario, from *scenario.Result) []report.Result {
 	for _, metric := range from.Metrics {
 		result := report.Result{
 			Family: family, Scenario: s.Name(), Metric: metric.Title, Unit: metric.Unit, Better: metric.Better,
+			Difference: metric.Difference, Warmup: from.Warmup,
 		}
 		for _, side := range from.Sides {
 			if values := from.Values(side, metric.Name); len(values) > 0 {
@@ -58,7 +59,9 @@ func toReport(s scenario.Scenario, from *scenario.Result) []report.Result {
 		}
 		results = append(results, result)
 	}
-	load := report.Result{Family: family, Scenario: s.Name(), Metric: loadMetric, Unit: loadUnit, Better: report.Lower}
+	load := report.Result{
+		Family: family, Scenario: s.Name(), Metric: loadMetric, Unit: loadUnit, Better: report.Lower, Warmup: from.Warmup,
+	}
 	for _, side := range from.Sides {
 		load.Sides = append(load.Sides, report.Side{Name: side, Rounds: from.LoadCores(side)})
 	}

@@ -61,6 +61,16 @@ func (w *Watch) Next() (Event, error) {
 	return event, err
 }
 
+// Hold reads the watch until it ends, and returns why: an event of the type ERROR, the
+// server that has closed it, or the context.
+func (w *Watch) Hold() error {
+	for {
+		if _, err := w.Next(); err != nil {
+			return err
+		}
+	}
+}
+
 // line returns one frame: the JSON serializer of API servers writes one object a line.
 func (w *Watch) line() ([]byte, error) {
 	line, err := w.reader.ReadSlice('\n')

@@ -64,8 +64,8 @@ type Cluster struct {
 
 	// hostConfig and annexConfig are those of an administrator, for what is not measured.
 	hostConfig, annexConfig *rest.Config
-	// userOfHost and userOfAnnex are those of the user whose requests are measured.
-	userOfHost, userOfAnnex *rest.Config
+	// users are those of the users whose requests are measured, by the name of the side.
+	users map[string]*rest.Config
 }
 
 // Start starts all processes, installs the kinds on both sides and sends annex's
@@ -117,30 +117,69 @@ func (c *Cluster) startServers(ctx context.Context) error {
 	if c.annexConfig, err = c.Annex.AdminConfig(0); err != nil {
 		return err
 	}
-	return c.grantUser(ctx)
+	return c.grantUsers(ctx)
 }
 
-// userName is who sends the requests that are measured.
-const userName = "annex-bench"
+// usersName is the name of the rights of all users whose requests are measured.
+const usersName = "annex-bench"
 
-// grantUser lets an ordinary user do everything. An administrator of the group
+// userName is who sends the requests that are measured on a side. Each side has a user of its
+// own: annex remembers for some seconds what the host has said about a user and a request,
+// so that one for all would make it cheap on the side that comes second.
+func userName(side string) string { return usersName + "-" + side }
+
+// grantUsers lets ordinary users do everything. An administrator of the group
 // system:masters is exempt from priority and fairness on both sides, and annex would
 // not have to ask the host about him, as it has to about everybody else.
-func (c *Cluster) grantUser(ctx context.Context) error {
-	all := []string{rbacv1.VerbAll}
-	err := c.Grant(ctx, Rights{
-		Name: userName, Users: []string{userName},
+func (c *Cluster) grantUsers(ctx context.Context) error {
+	all, names := []string{rbacv1.VerbAll}, []string{SideHost, SideAnnex, SideAggregated}
+	rights := Rights{
+		Name:  usersName,
 		Rules: []rbacv1.PolicyRule{{APIGroups: all, Resources: all, Verbs: all}, {NonResourceURLs: all, Verbs: all}},
-	})
-	if err != nil {
+	}
+	for _, name := range names {
+		rights.Users = append(rights.Users, userName(name))
+	}
+	if err := c.Grant(ctx, rights); err != nil {
 		return err
 	}
-	if c.userOfHost, err = c.Host.ConfigFor(0, userName); err != nil {
-		return err
+	c.users = map[string]*rest.Config{}
+	for _, name := range names {
+		address := c.hostConfig.Host
+		if name == SideAnnex {
+			address = c.annexConfig.Host
+		}
+		var err error
+		if c.users[name], err = c.configAt(address, userName(name)); err != nil {
+			return err
+		}
 	}
-	c.userOfAnnex = rest.CopyConfig(c.userOfHost) // all servers trust the host's authority for certificates of clients
-	c.userOfAnnex.Host = c.annexConfig.Host
 	return nil
+}
+
+// configAt returns a configuration of a user with a new certificate. All servers trust the
+// host's authority for those of clients.
+func (c *Cluster) configAt(address, user string, groups ...string) (*rest.Config, error) {
+	config, err := c.Host.ConfigFor(0, user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	config.Host = address
+	return config, nil
+}
+
+// Renewed returns the side with a new certificate of its user. To a server that remembers who
+// may do what he is somebody else: the certificate's fingerprint is part of who he is, by
+// apiserver/pkg/authentication/request/x509 (CredentialIDKey).
+func (c *Cluster) Renewed(side Side) (Side, error) {
+	var err error
+	side.Config, err = c.configAt(side.Config.Host, userName(side.Name))
+	return side, err
+}
+
+// ConfigAs returns a configuration of another user on a side, with a new certificate.
+func (c *Cluster) ConfigAs(side Side, user string, groups ...string) (*rest.Config, error) {
+	return c.configAt(side.Config.Host, user, groups...)
 }
 
 // HostProcesses are kube-apiserver and its etcd.
@@ -166,9 +205,9 @@ func (c *Cluster) Stop() error {
 // the cluster is Direct.
 func (c *Cluster) Sides() []Side {
 	sides := []Side{
-		{Name: SideHost, Config: c.userOfHost, Group: dataset.HostGroup, Processes: c.HostProcesses()},
+		{Name: SideHost, Config: c.users[SideHost], Group: dataset.HostGroup, Processes: c.HostProcesses()},
 		{
-			Name: SideAnnex, Config: c.userOfAnnex, Group: dataset.AnnexedGroup, Processes: c.AnnexProcesses(),
+			Name: SideAnnex, Config: c.users[SideAnnex], Group: dataset.AnnexedGroup, Processes: c.AnnexProcesses(),
 			Reviewers: c.HostProcesses()[:1],
 		},
 	}
@@ -176,7 +215,8 @@ func (c *Cluster) Sides() []Side {
 		return sides
 	}
 	return append(sides, Side{
-		Name: SideAggregated, Config: c.userOfHost, Group: dataset.AnnexedGroup, Processes: append(c.HostProcesses(), c.AnnexProcesses()...),
+		Name: SideAggregated, Config: c.users[SideAggregated], Group: dataset.AnnexedGroup,
+		Processes: append(c.HostProcesses(), c.AnnexProcesses()...),
 	})
 }
 

@@ -28,7 +28,7 @@ const (
 type Side struct {
 	// Name is one of the constants above, or one that a scenario made for itself.
 	Name string
-	// Config is that of a user who may do everything, see grantUser, without a limit of
+	// Config is that of a user who may do everything, see grantUsers, without a limit of
 	// requests. Callers copy it before they change it.
 	Config *rest.Config
 	// Group is the API group of the kinds on this side.

@@ -28,6 +28,8 @@ type Environment struct {
 	Versions []Item `json:"versions"`
 	// Sizes are the numbers and sizes of objects, nodes, clients and rounds.
 	Sizes []Item `json:"sizes"`
+	// Options are those that change what is measured, or how often, as far as they are not the default.
+	Options string `json:"options,omitempty"`
 	// Incomplete says why results are missing and which. It is empty when none are.
 	Incomplete string `json:"incomplete,omitempty"`
 }

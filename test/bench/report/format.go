@@ -35,6 +35,8 @@ func formatSeconds(value float64) string {
 	switch {
 	case value == 0:
 		return "0 s"
+	case value < 0:
+		return "-" + formatSeconds(-value)
 	case value < millisecond:
 		return digits(value*micro) + " µs"
 	case value < 1:

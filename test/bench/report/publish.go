@@ -54,7 +54,10 @@ func Read(dir string) (Report, error) {
 func (l Line) results() []Result {
 	var results []Result
 	for _, metric := range l.Metrics {
-		result := Result{Family: l.Family, Scenario: l.Scenario, Metric: metric.Metric, Unit: metric.Unit, Better: metric.Better}
+		result := Result{
+			Family: l.Family, Scenario: l.Scenario, Metric: metric.Metric, Unit: metric.Unit, Better: metric.Better,
+			Difference: metric.Difference, Warmup: l.Warmup,
+		}
 		for _, side := range metric.Sides {
 			result.Sides = append(result.Sides, Side{Name: side.Side, Rounds: side.Rounds})
 		}
@@ -64,11 +67,16 @@ func (l Line) results() []Result {
 }
 
 // Publish writes the report into the documentation of the repository: its page and plots
-// in docs, and the table of ratios of the README. One that is incomplete or has no
-// value for a line of that table is an error, and then nothing is changed.
+// in docs, and the table of ratios of the README. One that is incomplete, of a run with
+// other options than the default ones, or without a value of the host and of annex for each line of
+// that table is an error, and then nothing is changed.
 func (r Report) Publish(root string) error {
 	if r.Environment.Incomplete != "" {
 		return fmt.Errorf("the report is not published, it is incomplete (%s): run the benchmark again", r.Environment.Incomplete)
+	}
+	if r.Environment.Options != "" {
+		return fmt.Errorf("the report is not published, it is of a run with other options than the default ones (%s): run the benchmark without them",
+			r.Environment.Options)
 	}
 	readme := filepath.Join(root, readmeFile)
 	before, err := os.ReadFile(readme)

@@ -54,7 +54,8 @@ func read(t *testing.T, name string) string {
 func TestReadGivesWhatWasWritten(t *testing.T) {
 	dir := t.TempDir()
 	want := Report{Environment: environment(), Results: sample()}
-	want.Environment.Incomplete = "it was interrupted"
+	want.Environment.Incomplete, want.Environment.Options = "it was interrupted", "--rounds=1"
+	want.Results[0].Difference = true
 	if err := want.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +91,17 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+func TestSummaryOfADifference(t *testing.T) {
+	result := Result{Unit: Seconds, Better: Lower, Difference: true, Sides: []Side{
+		{Name: "host", Rounds: []float64{4, 5, 6}}, {Name: "annex", Rounds: []float64{-0.1, 0.01, 0.2}}, {Name: "aggregated", Rounds: []float64{-0.3, -0.2, -0.1}},
+	}}
+	want := []string{"5.00 s", "below 200 ms", "-200 ms", "–"}
+	got := []string{medianOf(result, "host"), medianOf(result, "annex"), medianOf(result, "aggregated"), shortRatio(result, "annex")}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("cells differ (-want +got):\n%s", diff)
+	}
+}
+
 func TestPublishRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Report)
@@ -99,6 +111,18 @@ func TestPublishRefuses(t *testing.T) {
 		"an incomplete report": {
 			change: func(r *Report) { r.Environment.Incomplete = "it was interrupted" },
 			want:   "it is incomplete (it was interrupted)",
+		},
+		"a report of less data": {
+			change: func(r *Report) { r.Environment.Options = "--objects=7" },
+			want:   "other options than the default ones (--objects=7)",
+		},
+		"a report without the host": {
+			change: func(r *Report) { r.Results[1].Sides = r.Results[1].Sides[1:] },
+			want:   `no value of host for "LIST by field, RV unset" of list-selective`,
+		},
+		"a report without annex": {
+			change: func(r *Report) { r.Results[1].Sides = r.Results[1].Sides[:1] },
+			want:   `no value of annex for "LIST by field, RV unset" of list-selective`,
 		},
 		"a report without a scenario": {
 			change: func(r *Report) { r.Results = r.Results[1:] },

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -35,8 +36,9 @@ const howToRead = `
   of "Single objects" and of watches and lists by field or label on the sides ` + "`annex` and `aggregated`" + `.
 * The side ` + "`aggregated`" + ` runs two API servers, so its peak memory is the sum of both.
 * All servers and clients share the machine. What the clients used is shown apart, as "load generator, busy".
-* Garbage collection of a large heap takes seconds of CPU, and falls into whichever request is measured then: look at
-  the spread.
+* Before each measurement all servers get time to become quiet. Garbage collection of a large heap takes seconds of
+  CPU all the same, and falls into whichever request is measured then: look at the spread.
+* A difference, such as the CPU that watches add, has no ratio where it is not above the spread of its rounds.
 `
 
 // Report is one run of the benchmark.
@@ -134,16 +136,33 @@ func (r Report) Markdown(out io.Writer, plots []Plot, folder string) error {
 		fmt.Fprintf(&text, "| %s | %s |\n", escape(item.Name), escape(item.Value))
 	}
 	for _, family := range families(r.Results) {
-		fmt.Fprintf(&text, "\n## %s\n\n", family)
+		selected := ofFamily(r.Results, family)
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", family, roundsOf(selected))
 		for _, plot := range plots {
 			if plot.Family == family {
 				fmt.Fprintf(&text, "![%s](%s)\n\n", family, path.Join(folder, plot.File))
 			}
 		}
-		markdownTable(&text, rows(ofFamily(r.Results, family), medianAndSpread))
+		markdownTable(&text, rows(selected, medianAndSpread))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// roundsOf says how often the results of a family were measured.
+func roundsOf(results []Result) string {
+	most, warmup := 0, 0
+	for _, result := range results {
+		warmup = max(warmup, result.Warmup)
+		for _, side := range result.Sides {
+			most = max(most, len(side.Rounds))
+		}
+	}
+	text := "Rounds: " + strconv.Itoa(most)
+	if warmup == 0 {
+		return text + ", none was thrown away before."
+	}
+	return fmt.Sprintf("%s, after %d that was thrown away.", text, warmup)
 }
 
 func markdownTable(text *strings.Builder, table [][]string) {

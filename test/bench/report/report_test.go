@@ -36,7 +36,7 @@ func sample() []Result {
 			{Name: "annex", Rounds: []float64{1.1, 1.2, 1.0, 1.1, 1.1}},
 			{Name: "aggregated", Rounds: []float64{4.5, 4.6, 4.4, 4.5, 4.6}},
 		}},
-		{Family: "Writes", Scenario: "create", Metric: "throughput", Unit: RequestsPerSecond, Better: Higher, Sides: []Side{
+		{Family: "Writes", Scenario: "create", Metric: "throughput", Unit: RequestsPerSecond, Better: Higher, Warmup: 1, Sides: []Side{
 			{Name: "host", Rounds: []float64{900, 1000, 1100}},
 			{Name: "annex", Rounds: []float64{950, 990, 1200}},
 		}},
@@ -125,6 +125,11 @@ func TestRatio(t *testing.T) {
 	side := func(better Better, host, other []float64) Result {
 		return Result{Better: better, Sides: []Side{{Name: Baseline, Rounds: host}, {Name: "annex", Rounds: other}}}
 	}
+	difference := func(host, other []float64) Result {
+		result := side(Lower, host, other)
+		result.Difference = true
+		return result
+	}
 	cases := map[string]struct {
 		result Result
 		side   string
@@ -152,12 +157,19 @@ func TestRatio(t *testing.T) {
 			result: side(Lower, []float64{10, 10}, []float64{5, 20, 20}), side: "annex",
 			want: Ratio{Side: "annex", Value: 2, Min: 0.5, Max: 2, Verdict: NoDifference, Factor: 0.5, BestFactor: 2, WorstFactor: 0.5},
 		},
-		"a host of zero":   {result: side(Lower, []float64{0, 1}, []float64{1, 1}), side: "annex", wantNone: true},
-		"a side of zero":   {result: side(Lower, []float64{1, 1}, []float64{0, 1}), side: "annex", wantNone: true},
-		"no rounds":        {result: side(Lower, nil, []float64{1}), side: "annex", wantNone: true},
-		"the host itself":  {result: side(Lower, []float64{1}, []float64{1}), side: Baseline, wantNone: true},
-		"an unknown side":  {result: side(Lower, []float64{1}, []float64{1}), side: "aggregated", wantNone: true},
-		"no host measured": {result: Result{Better: Lower, Sides: []Side{{Name: "annex", Rounds: []float64{1}}}}, side: "annex", wantNone: true},
+		"a host of zero": {result: side(Lower, []float64{0, 1}, []float64{1, 1}), side: "annex", wantNone: true},
+		"a side of zero": {result: side(Lower, []float64{1, 1}, []float64{0, 1}), side: "annex", wantNone: true},
+		"a difference above its spread": {
+			result: difference([]float64{8, 10, 12}, []float64{4, 5, 6}), side: "annex",
+			want: Ratio{Side: "annex", Value: 0.5, Min: 0.5, Max: 0.5, Verdict: IsBetter, Factor: 2, BestFactor: 2, WorstFactor: 2},
+		},
+		"a difference within its spread":    {result: difference([]float64{8, 10, 12}, []float64{1, 5, 9}), side: "annex", wantNone: true},
+		"a difference below 0":              {result: difference([]float64{8, 10, 12}, []float64{-1, -1, -1}), side: "annex", wantNone: true},
+		"a host's difference in its spread": {result: difference([]float64{1, 5, 9}, []float64{8, 10, 12}), side: "annex", wantNone: true},
+		"no rounds":                         {result: side(Lower, nil, []float64{1}), side: "annex", wantNone: true},
+		"the host itself":                   {result: side(Lower, []float64{1}, []float64{1}), side: Baseline, wantNone: true},
+		"an unknown side":                   {result: side(Lower, []float64{1}, []float64{1}), side: "aggregated", wantNone: true},
+		"no host measured":                  {result: Result{Better: Lower, Sides: []Side{{Name: "annex", Rounds: []float64{1}}}}, side: "annex", wantNone: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -188,6 +200,7 @@ func TestFormat(t *testing.T) {
 		"mebibytes":          {98.76 * (1 << 20), Bytes, "98.8 MiB"},
 		"gibibytes":          {1.5 * (1 << 30), Bytes, "1.50 GiB"},
 		"a throughput":       {1234.5, RequestsPerSecond, "1234 requests/s"},
+		"a time below 0":     {-0.5, Seconds, "-500 ms"},
 		"a number":           {7, "", "7.00"},
 		"a small number":     {0.00123, "", "0.0012"},
 		"a round small one":  {0.01, "", "0.010"},

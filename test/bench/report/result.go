@@ -52,6 +52,11 @@ type Result struct {
 	Scenario, Metric string
 	Unit             string
 	Better           Better
+	// Difference says that values are what is left of larger ones: they may be below 0, and have no
+	// ratio where their median is not above their spread, the distance of the quartiles.
+	Difference bool
+	// Warmup is how many rounds before those of the sides were thrown away.
+	Warmup int
 	// Sides are in the order of the columns.
 	Sides []Side
 }
@@ -94,12 +99,21 @@ func (r Result) Side(name string) (Side, bool) {
 // Summary sums up the rounds.
 func (s Side) Summary() measure.Summary { return measure.Summarize(s.Rounds) }
 
+// clear says that the values of a side are more than what their spread may be.
+func (r Result) clear(side Side) bool {
+	summary := side.Summary()
+	return !r.Difference || summary.Median > summary.IQR()
+}
+
 // Ratio compares a side to the host. It is false if either is missing or has
-// rounds that are not above 0, and for the host itself.
+// rounds that are not above 0, or is a difference that is not clear, and for the host itself.
 func (r Result) Ratio(name string) (Ratio, bool) {
 	side, found := r.Side(name)
 	host, measured := r.Side(Baseline)
 	if name == Baseline || !found || !measured || !positive(side.Rounds) || !positive(host.Rounds) {
+		return Ratio{}, false
+	}
+	if !r.clear(side) || !r.clear(host) {
 		return Ratio{}, false
 	}
 	value := side.Summary().Median / host.Summary().Median

@@ -26,12 +26,12 @@ func summaryRows() []summaryRow {
 		{"GET, 16 clients, p50", "crud", "GET, p50"},
 		{"CREATE, 16 clients, p50", "crud", "CREATE, p50"},
 		{"UPDATE, 16 clients, p50", "crud", "UPDATE, p50"},
-		{"CPU that a watch for each node adds to updates", "watch-fanout", "CPU over that without watchers"},
-		{"agents of all nodes that restart at once, synced", "restart-all", "synced"},
+		{"CPU that 4,000 watches, one for each node, add to 500 updates", "watch-fanout", "CPU over that without watchers"},
+		{"of 4,000 agents that restart at once, synced in 20 s", "restart-all", "synced"},
 		{"GET of a ConfigMap of the host meanwhile, p99", "restart-all", "p99 of GET of a ConfigMap on the host meanwhile"},
 		{"core writes of the host while 16 clients flood the group, p99", "isolation", "core writes in a flood, p99"},
 		{"lease renewals meanwhile, p99", "isolation", "lease renewals in a flood, p99"},
-		{"live heap per 100,000 objects, 2 indexes", "memory", "1 version, 2 indexes, live heap per 100,000"},
+		{"live heap per 100,000 objects, from 10,000, 2 indexes", "memory", "1 version, 2 indexes, live heap per 100,000"},
 		{"start of the process until it answers from its cache", "cold-start", "until the LIST of a node, RV=0"},
 	}
 }
@@ -59,6 +59,11 @@ func summaryTable(results []Result) (string, error) {
 			problems = append(problems, err)
 			continue
 		}
+		for _, name := range []string{Baseline, annex} {
+			if _, found := result.Side(name); !found {
+				problems = append(problems, fmt.Errorf("the report has no value of %s for %q of %s: run the benchmark again", name, row.suffix, row.scenario))
+			}
+		}
 		cells := []string{row.title}
 		for _, name := range []string{Baseline, annex, aggregated} {
 			cells = append(cells, medianOf(result, name))
@@ -73,8 +78,11 @@ func summaryTable(results []Result) (string, error) {
 
 func medianOf(result Result, name string) string {
 	side, found := result.Side(name)
-	if !found {
+	switch {
+	case !found:
 		return "–"
+	case !result.clear(side) && side.Summary().Max > 0:
+		return "below " + format(side.Summary().Max, result.Unit)
 	}
 	return median(result, side)
 }

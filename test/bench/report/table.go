@@ -84,17 +84,21 @@ func medianAndSpread(result Result, side Side) string {
 
 // Line is a scenario in JSON.
 type Line struct {
-	Scenario string       `json:"scenario"`
-	Family   string       `json:"family"`
-	Metrics  []LineMetric `json:"metrics"`
+	Scenario string `json:"scenario"`
+	Family   string `json:"family"`
+	// Warmup is how many rounds were thrown away before those that are measured.
+	Warmup  int          `json:"warmup"`
+	Metrics []LineMetric `json:"metrics"`
 }
 
 // LineMetric is a metric in JSON.
 type LineMetric struct {
-	Metric string     `json:"metric"`
-	Unit   string     `json:"unit"`
-	Better Better     `json:"better"`
-	Sides  []LineSide `json:"sides"`
+	Metric string `json:"metric"`
+	Unit   string `json:"unit"`
+	Better Better `json:"better"`
+	// Difference says that values may be below 0, see Result.
+	Difference bool       `json:"difference,omitempty"`
+	Sides      []LineSide `json:"sides"`
 }
 
 // LineSide is a side in JSON, in the unit of its metric.
@@ -132,7 +136,7 @@ func Lines(results []Result) []Line {
 	var lines []Line
 	for _, result := range results {
 		if len(lines) == 0 || lines[len(lines)-1].Scenario != result.Scenario {
-			lines = append(lines, Line{Scenario: result.Scenario, Family: result.Family})
+			lines = append(lines, Line{Scenario: result.Scenario, Family: result.Family, Warmup: result.Warmup})
 		}
 		last := &lines[len(lines)-1]
 		last.Metrics = append(last.Metrics, lineMetric(result))
@@ -141,7 +145,7 @@ func Lines(results []Result) []Line {
 }
 
 func lineMetric(result Result) LineMetric {
-	metric := LineMetric{Metric: result.Metric, Unit: result.Unit, Better: result.Better}
+	metric := LineMetric{Metric: result.Metric, Unit: result.Unit, Better: result.Better, Difference: result.Difference}
 	for _, side := range result.Sides {
 		summary := side.Summary()
 		line := LineSide{

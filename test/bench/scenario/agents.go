@@ -6,6 +6,7 @@ package scenario
 import (
 	"context"
 	"net/url"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,7 +33,7 @@ const (
 
 // agents are the agents of many nodes: one identity, and one connection for each.
 type agents struct {
-	// configs are those of the agents by the name of the side.
+	// configs are those of the agents by the name of the side, each with a certificate of its own.
 	configs   map[string]*rest.Config
 	throttled client.Throttled
 	cluster   *cluster.Cluster
@@ -41,16 +42,12 @@ type agents struct {
 // newAgents gives the agents their rights and waits until all sides know of them.
 func newAgents(ctx context.Context, c *cluster.Cluster) (*agents, error) {
 	a := &agents{configs: map[string]*rest.Config{}, cluster: c}
-	agent, err := c.Host.ConfigFor(0, agentUser, agentGroup)
-	if err != nil {
-		return nil, err
-	}
 	for _, side := range c.Sides() {
-		// All servers trust the host's authority for certificates of clients.
-		a.configs[side.Name] = rest.CopyConfig(agent)
-		a.configs[side.Name].Host = side.Config.Host
+		if err := a.renew(side); err != nil {
+			return nil, err
+		}
 	}
-	err = c.Grant(ctx, cluster.Rights{
+	err := c.Grant(ctx, cluster.Rights{
 		Name: agentRole, Users: []string{agentUser},
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{dataset.HostGroup, dataset.AnnexedGroup},
@@ -79,6 +76,13 @@ func (a *agents) waitForRights(ctx context.Context, side cluster.Side) error {
 		_, err := recentVersion(ctx, agent, side)
 		return err
 	})
+}
+
+// renew gives the agents of a side a new certificate: to annex, which remembers for some seconds
+// who may do what, they are others than before, as restarted pods with new tokens are.
+func (a *agents) renew(side cluster.Side) (err error) {
+	a.configs[side.Name], err = a.cluster.ConfigAs(side, agentUser, agentGroup)
+	return err
 }
 
 // connect returns an agent with a connection of its own, which it makes with its first request.
@@ -137,23 +141,32 @@ const (
 	quietCores = 0.3
 )
 
-// settle waits until servers have nothing more to do, for some time at most: what
+// settle waits until all servers of some sides have nothing more to do, for some time at most: what
 // they go on doing on their own account is not ours to wait for.
-func settle(ctx context.Context, side cluster.Side) error {
-	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
+func settle(ctx context.Context, sides ...cluster.Side) error {
+	var pids []int
+	for _, side := range sides {
+		pids = append(pids, side.PIDs()...)
+	}
+	slices.Sort(pids)
+	pids = slices.Compact(pids)
+	if len(pids) == 0 {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()
-	before, err := measure.Processes(side.PIDs()...)
+	before, err := measure.Processes(pids...)
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextCancel(ctx, quietInterval, false, func(context.Context) (bool, error) {
-		after, err := measure.Processes(side.PIDs()...)
+	err = wait.PollUntilContextCancel(limited, quietInterval, false, func(context.Context) (bool, error) {
+		after, err := measure.Processes(pids...)
 		used := after.Since(before).CPU
 		before = after
 		return used.Seconds() < quietCores*quietInterval.Seconds(), err
 	})
 	if wait.Interrupted(err) {
-		return nil
+		return ctx.Err()
 	}
 	return err
 }

@@ -25,10 +25,10 @@ const (
 	bootInterval = 20 * time.Millisecond
 	// bootTimeout bounds the start of a server.
 	bootTimeout = 3 * time.Minute
-	// emptyInterval is the pause between two looks at an empty heap, and settledShare the
+	// heapInterval is the pause between two looks at a heap, and settledShare the
 	// part of the first that the second has of a heap that has settled.
-	emptyInterval = time.Second
-	settledShare  = 0.995
+	heapInterval = time.Second
+	settledShare = 0.995
 	// smokeBoots is how often a side is measured in a smoke run.
 	smokeBoots = 1
 	// mostBoots is the same for other runs.
@@ -92,12 +92,7 @@ func (a *apart) measureEmpty(ctx context.Context, side cluster.Side) (err error)
 	if err := booted.waitForCache(ctx, dataset.Version); err != nil {
 		return err
 	}
-	use, err := booted.memory(ctx)
-	if err != nil {
-		return err
-	}
-	use.live, err = settledHeap(ctx, side)
-	a.empty[side.Name] = use
+	a.empty[side.Name], err = booted.memory(ctx)
 	return err
 }
 
@@ -106,7 +101,7 @@ func (a *apart) measureEmpty(ctx context.Context, side cluster.Side) (err error)
 func settledHeap(ctx context.Context, side cluster.Side) (live int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	err = wait.PollUntilContextCancel(ctx, emptyInterval, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, heapInterval, true, func(ctx context.Context) (bool, error) {
 		heap, err := measure.LiveHeap(ctx, side.Config)
 		if err != nil {
 			return false, err
@@ -239,13 +234,13 @@ func (b *booting) used() (cpu, peak float64, err error) {
 	return (server.CPU + etcd.Since(b.etcdBefore).CPU).Seconds(), float64(server.Peak), nil
 }
 
-// memory measures the server as it is, and then the heap.
+// memory measures the server as it is, and then the heap once it has settled.
 func (b *booting) memory(ctx context.Context) (memoryUse, error) {
 	server, err := measure.Processes(b.side.Processes[0].PID())
 	if err != nil {
 		return memoryUse{}, err
 	}
-	heap, err := measure.LiveHeap(ctx, b.side.Config)
+	live, err := settledHeap(ctx, b.side)
 	if err != nil {
 		return memoryUse{}, err
 	}
@@ -253,5 +248,5 @@ func (b *booting) memory(ctx context.Context) (memoryUse, error) {
 	if err != nil {
 		return memoryUse{}, err
 	}
-	return memoryUse{resident: server.Resident, live: heap.Live, etcd: etcd.Resident}, nil
+	return memoryUse{resident: server.Resident, live: live, etcd: etcd.Resident}, nil
 }

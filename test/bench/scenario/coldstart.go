@@ -27,6 +27,8 @@ var (
 	_ Sided    = &coldStart{}
 	_ Titled   = &coldStart{}
 	_ Paced    = &coldStart{}
+
+	_ Restarting = &coldStart{}
 )
 
 func newColdStart(smoke bool) *coldStart { return &coldStart{smoke: smoke} }
@@ -54,6 +56,9 @@ func (s *coldStart) Metrics() []Metric {
 
 // Sides implements Sided: what is reached through the aggregator has no start of its own.
 func (s *coldStart) Sides(*cluster.Cluster) []cluster.Side { return s.apart.cluster.Sides() }
+
+// Restarts implements Restarting.
+func (s *coldStart) Restarts() {}
 
 // Rounds implements Paced.
 func (s *coldStart) Rounds(asked int) (measured, warmup int) { return bootRounds(asked, s.smoke) }

@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -32,8 +35,10 @@ const (
 )
 
 // crud measures requests for single endpoints by several clients at once, one verb after
-// another, each on all sides in turn. Every round creates its own objects and deletes them again.
+// another, each on all sides in turn. Every round creates its own objects and deletes them again, and has new
+// certificates: annex remembers for some seconds who may do what, and has to ask in every round alike.
 type crud struct {
+	cluster *cluster.Cluster
 	// requests is how many of each verb are sent in a round.
 	requests int
 	// first is the number of the first object that is not of the data set.
@@ -47,9 +52,15 @@ type crud struct {
 // crudUsers are the clients of a side and their objects.
 type crudUsers struct {
 	side cluster.Side
+	// probe is an object of the data set.
+	probe *unstructured.Unstructured
+	// repeated counts answers after which client-go asks again by itself.
+	repeated atomic.Int64
 	// first is the number of the first of the objects, which no other side has.
 	first   int
 	clients []dynamic.NamespaceableResourceInterface
+	// transports are those of the clients.
+	transports []http.RoundTripper
 	// objects are the present ones, by their number from first on. A round leaves none.
 	objects []*unstructured.Unstructured
 }
@@ -100,27 +111,74 @@ func (s *crud) Metrics() []Metric {
 			Metric{Name: name + ".cpu", Title: v.name + ", CPU a request", Unit: report.Seconds, Better: Lower},
 		)
 	}
-	return metrics
+	return append(metrics, Metric{Name: "repeated", Title: "requests repeated by client-go (429, 5xx)", Better: Lower})
 }
 
 // Prepare implements Scenario.
 func (s *crud) Prepare(_ context.Context, c *cluster.Cluster) error {
-	s.first, s.shape = c.Sizes.Endpoints, c.Sizes.Shape
+	s.cluster, s.first, s.shape = c, c.Sizes.Endpoints, c.Sizes.Shape
 	for n, side := range c.Sides() {
-		users := &crudUsers{side: side, first: s.first + n*s.requests}
-		s.users[side.Name] = users
-		for range crudClients {
-			config := rest.CopyConfig(side.Config)
-			// Clients with a dialer of their own share no connection.
-			config.Dial = (&net.Dialer{}).DialContext
-			client, err := dynamic.NewForConfig(config)
-			if err != nil {
-				return fmt.Errorf("making a client: %w", err)
-			}
-			users.clients = append(users.clients, client.Resource(side.Resource(dataset.Endpoints)))
+		s.users[side.Name] = &crudUsers{
+			side: side, first: s.first + n*s.requests, probe: s.shape.Object(side.Group, dataset.Endpoints, 0),
 		}
 	}
 	return nil
+}
+
+// begin makes the objects of a round and connects new clients, with an answer that is not measured.
+func (s *crud) begin(ctx context.Context, users *crudUsers) error {
+	side, err := s.cluster.Renewed(users.side)
+	if err != nil {
+		return err
+	}
+	users.clients = nil
+	for range crudClients {
+		config := rest.CopyConfig(side.Config)
+		// Clients with a dialer of their own share no connection.
+		config.Dial = (&net.Dialer{}).DialContext
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			users.transports = append(users.transports, next)
+			return &repeatCounter{next, &users.repeated}
+		})
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return fmt.Errorf("making a client: %w", err)
+		}
+		connected := client.Resource(side.Resource(dataset.Endpoints))
+		if _, err := connected.Namespace(users.probe.GetNamespace()).Get(ctx, users.probe.GetName(), metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("connecting a client: %w", err)
+		}
+		users.clients = append(users.clients, connected)
+	}
+	users.objects = make([]*unstructured.Unstructured, s.requests)
+	for i := range users.objects {
+		users.objects[i] = s.shape.Object(side.Group, dataset.Endpoints, users.first+i)
+	}
+	return nil
+}
+
+// end closes the connections of a round that has left no objects.
+func (s *crudUsers) end() {
+	for _, transport := range s.transports {
+		utilnet.CloseIdleConnectionsFor(transport)
+	}
+	s.transports, s.objects = nil, nil
+}
+
+// repeatCounter counts the answers after which client-go asks again without a word to its caller: by
+// client-go/rest checkWait, those with 429 or a server's error that say when.
+type repeatCounter struct {
+	next  http.RoundTripper
+	count *atomic.Int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *repeatCounter) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(request)
+	if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError) {
+		c.count.Add(1)
+	}
+	return response, err
 }
 
 // Steps implements Stepped.
@@ -130,9 +188,8 @@ func (s *crud) Steps() int { return len(verbs()) }
 func (s *crud) Step(ctx context.Context, _ *cluster.Cluster, side cluster.Side, step int) (Sample, error) {
 	users := s.users[side.Name]
 	if step == 0 {
-		users.objects = make([]*unstructured.Unstructured, s.requests)
-		for i := range users.objects {
-			users.objects[i] = s.shape.Object(side.Group, dataset.Endpoints, users.first+i)
+		if err := s.begin(ctx, users); err != nil {
+			return Sample{}, err
 		}
 	}
 	sample, v := Sample{Metrics: map[string]float64{}}, verbs()[step]
@@ -140,7 +197,8 @@ func (s *crud) Step(ctx context.Context, _ *cluster.Cluster, side cluster.Side, 
 		return Sample{}, fmt.Errorf("%s: %w", v.name, err)
 	}
 	if step == s.Steps()-1 {
-		users.objects = nil
+		users.end()
+		sample.Metrics["repeated"] = float64(users.repeated.Swap(0))
 	}
 	return sample, nil
 }

@@ -45,8 +45,12 @@ type flood struct {
 	wholes    [floodWholes]*client.Client
 	writers   [floodWriters]*rest.RESTClient
 	throttled client.Throttled
-	// present says of each writer that its endpoint exists.
+	// present says of each writer that its endpoint exists, and gone how many it has deleted:
+	// each is another one, and lists counts on over all floods, so that annex, which remembers for
+	// some seconds who may do what, has to ask in all of them alike.
 	present [floodWriters]bool
+	gone    [floodWriters]int
+	lists   [floodListers]int
 }
 
 func newFlood(side cluster.Side, sizes cluster.Sizes) (*flood, error) {
@@ -103,7 +107,10 @@ func (f *flood) start(ctx context.Context) *runningFlood {
 	var reading context.Context
 	reading, r.endReads = context.WithCancel(ctx)
 	for n, with := range f.listers {
-		r.repeat(&r.lists, func(turn int) error { return f.list(reading, with, turn*floodListers+n, turn) })
+		r.repeat(&r.lists, func(turn int) error {
+			f.lists[n]++
+			return f.list(reading, with, f.lists[n]*floodListers+n, turn)
+		})
 	}
 	for _, with := range f.wholes {
 		r.repeat(&r.wholes, func(int) error { return f.listAll(reading, with) })
@@ -175,7 +182,7 @@ func (f *flood) listAll(ctx context.Context, with *client.Client) error {
 
 // write creates, patches or deletes the endpoint of a writer, in turn.
 func (f *flood) write(ctx context.Context, n, turn int) error {
-	i := f.sizes.Endpoints + n
+	i := f.object(n)
 	collection := dataset.CollectionPath(f.side.Group, dataset.Version, dataset.Endpoints, dataset.NamespaceName(f.sizes.Namespace(i)))
 	var request *rest.Request
 	creates, deletes := !f.present[n], turn%3 == 2
@@ -200,8 +207,14 @@ func (f *flood) write(ctx context.Context, n, turn int) error {
 		return err
 	}
 	f.present[n] = creates || !deletes
+	if !f.present[n] {
+		f.gone[n]++
+	}
 	return nil
 }
+
+// object is the number of the endpoint of a writer.
+func (f *flood) object(n int) int { return f.sizes.Endpoints + f.gone[n]*floodWriters + n }
 
 // send repeats a request when the server asks for it.
 func (f *flood) send(ctx context.Context, request *rest.Request) error {

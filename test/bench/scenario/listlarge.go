@@ -25,6 +25,7 @@ type listLarge struct {
 
 	cluster *cluster.Cluster
 	pace    pace
+	turns   turns
 }
 
 var (
@@ -39,7 +40,7 @@ var (
 func newListLarge(smoke bool) *listLarge {
 	s := &listLarge{
 		listFull: &listFull{name: "list-large", title: "LIST of all large objects, and of a node among fewer endpoints"},
-		pace:     selectivePace(smoke),
+		pace:     selectivePace(smoke), turns: turns{},
 	}
 	for _, kind := range []dataset.Kind{dataset.Reports, dataset.Flows} {
 		s.lists = append(s.lists, fullList{
@@ -75,7 +76,7 @@ func (s *listLarge) Step(ctx context.Context, _ *cluster.Cluster, side cluster.S
 	if step < s.listFull.Steps() {
 		return s.listFull.Step(ctx, s.cluster, side, step)
 	}
-	return s.pace.listSelective(ctx, s.cluster, side, s.clients[side.Name], fewWays())
+	return s.pace.listSelective(ctx, s.cluster, side, s.clients[side.Name], s.turns, fewWays())
 }
 
 // Prepare implements Scenario.

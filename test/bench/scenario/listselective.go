@@ -30,10 +30,26 @@ func freshnesses() []freshness {
 	}
 }
 
+// turns counts on over everything that is measured, so that what is selected is always something
+// else than before: annex remembers for some seconds what the host has said about a user and a selector.
+type turns map[turn]int
+
+// turn is what is counted for itself.
+type turn struct{ side, way string }
+
+// next returns 0 and then one more each time.
+func (t turns) next(side cluster.Side, way string) int {
+	key := turn{side.Name, way}
+	n := t[key]
+	t[key]++
+	return n
+}
+
 // listSelective measures LISTs that return a small part of all endpoints.
 type listSelective struct {
 	pace    pace
 	clients clients
+	turns   turns
 }
 
 var (
@@ -42,7 +58,7 @@ var (
 )
 
 func newListSelective(smoke bool) *listSelective {
-	return &listSelective{pace: selectivePace(smoke)}
+	return &listSelective{pace: selectivePace(smoke), turns: turns{}}
 }
 
 func selectivePace(smoke bool) pace {
@@ -105,16 +121,16 @@ func (s *listSelective) Prepare(_ context.Context, c *cluster.Cluster) error {
 
 // Round implements Scenario.
 func (s *listSelective) Round(ctx context.Context, c *cluster.Cluster, side cluster.Side) (Sample, error) {
-	return s.pace.listSelective(ctx, c, side, s.clients[side.Name], selectors())
+	return s.pace.listSelective(ctx, c, side, s.clients[side.Name], s.turns, selectors())
 }
 
 // listSelective measures LISTs of the endpoints that are selected in some ways.
-func (p pace) listSelective(ctx context.Context, c *cluster.Cluster, side cluster.Side, with *client.Client, ways []selector) (Sample, error) {
+func (p pace) listSelective(ctx context.Context, c *cluster.Cluster, side cluster.Side, with *client.Client, turns turns, ways []selector) (Sample, error) {
 	sample := Sample{Metrics: map[string]float64{}}
 	for _, what := range ways {
 		for _, fresh := range freshnesses() {
-			got, err := p.repeat(ctx, side, func(ctx context.Context, n int) (client.Answer, func() error, error) {
-				selection := what.selection(c.Sizes.Shape, n)
+			got, err := p.repeat(ctx, side, func(ctx context.Context, _ int) (client.Answer, func() error, error) {
+				selection := what.selection(c.Sizes.Shape, turns.next(side, what.name))
 				answer, err := with.Get(ctx, side.URL(dataset.Endpoints, selection, fresh.query), false)
 				return answer, func() error { return answer.Expect(selection.Count(c.Sizes.Endpoints)) }, err
 			})

@@ -81,8 +81,8 @@ func (s *memory) Metrics() []Metric {
 		metrics = append(metrics, Metric{Name: name, Title: title, Unit: report.Bytes, Better: Lower})
 	}
 	for _, how := range servings() {
-		add(how.name+".heap", how.title+", live heap per 100,000")
-		add(how.name+".resident", how.title+", resident per 100,000")
+		add(how.name+".heap", fmt.Sprintf("from %d objects, %s, live heap per 100,000", s.count, how.title))
+		add(how.name+".resident", fmt.Sprintf("from %d objects, %s, resident per 100,000", s.count, how.title))
 		add(how.name+".heap.all", fmt.Sprintf("%s, live heap with %d", how.title, s.count))
 		add(how.name+".resident.all", fmt.Sprintf("%s, resident with %d", how.title, s.count))
 	}

@@ -50,10 +50,10 @@ func profiledServers(c *cluster.Cluster) ([]profiled, error) {
 }
 
 // profile plays rounds on each side until both API servers were profiled for
-// profileTime. A scenario that has servers of its own is left out.
+// profileTime. A scenario that has servers of its own is left out, and one that starts them again.
 func (r *Runner) profile(ctx context.Context, s Scenario) error {
-	if _, ok := s.(Independent); ok {
-		r.Progress("%s: not profiled, it has servers of its own", s.Name())
+	if !profilable(s) {
+		r.Progress("%s: not profiled, it has servers of its own or starts them again", s.Name())
 		return nil
 	}
 	for _, side := range r.Cluster.Sides() {
@@ -69,6 +69,13 @@ func (r *Runner) profile(ctx context.Context, s Scenario) error {
 		r.Progress("%s: profiled %s for %s, %d rounds: %s", s.Name(), side.Name, profileTime, rounds, cost)
 	}
 	return nil
+}
+
+// profilable says that the servers of the main cluster run all through a round.
+func profilable(s Scenario) bool {
+	_, independent := s.(Independent)
+	_, restarting := s.(Restarting)
+	return !independent && !restarting
 }
 
 // ProfileIdle profiles both API servers while nobody asks them for anything, if profiles are wanted.

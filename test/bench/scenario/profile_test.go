@@ -7,7 +7,21 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+func TestProfilable(t *testing.T) {
+	var left []string
+	for _, s := range All(Settings{}) {
+		if !profilable(s) {
+			left = append(left, s.Name())
+		}
+	}
+	if diff := cmp.Diff([]string{"cold-start", "list-large", "memory", "adoption"}, left); diff != "" {
+		t.Errorf("scenarios that are left out differ (-want +got):\n%s", diff)
+	}
+}
 
 func TestWorkWhile(t *testing.T) {
 	broken := errors.New("a wrong answer")

@@ -39,6 +39,8 @@ type Result struct {
 	Sides []string
 	// Samples are the measured rounds of every side, in their order.
 	Samples map[string][]Sample
+	// Warmup is how many rounds before those were thrown away.
+	Warmup int
 	// Duration is how long all rounds took, preparation included.
 	Duration time.Duration
 }
@@ -65,7 +67,7 @@ func (r *Result) LoadCores(side string) []float64 {
 }
 
 // Run prepares a scenario, measures every side in every round, each round and each
-// step of it in another order, and closes the scenario.
+// step of it in another order and once all servers are quiet, and closes the scenario.
 func (r *Runner) Run(ctx context.Context, s Scenario) (result *Result, err error) {
 	start := time.Now()
 	defer func() {
@@ -81,6 +83,7 @@ func (r *Runner) Run(ctx context.Context, s Scenario) (result *Result, err error
 	}
 	sides := r.sidesOf(s)
 	result = &Result{Scenario: s.Name(), Metrics: s.Metrics(), Samples: map[string][]Sample{}}
+	_, result.Warmup = RoundsOf(s, r.Rounds)
 	for _, side := range sides {
 		result.Sides = append(result.Sides, side.Name)
 	}
@@ -103,12 +106,18 @@ func (r *Runner) sidesOf(s Scenario) []cluster.Side {
 	return r.Cluster.Sides()
 }
 
+// RoundsOf is how many rounds of a scenario are measured when so many are asked for, and how
+// many before that are thrown away.
+func RoundsOf(s Scenario, asked int) (measured, warmup int) {
+	if paced, ok := s.(Paced); ok {
+		return paced.Rounds(asked)
+	}
+	return asked, 1
+}
+
 // rounds measures every side in every round and adds what was measured to the result.
 func (r *Runner) rounds(ctx context.Context, s Scenario, sides []cluster.Side, result *Result) error {
-	measured, warmup := r.Rounds, 1
-	if paced, ok := s.(Paced); ok {
-		measured, warmup = paced.Rounds(r.Rounds)
-	}
+	measured, warmup := RoundsOf(s, r.Rounds)
 	for round := range warmup + measured {
 		r.Progress("%s: %s", s.Name(), roundName(round, warmup, measured))
 		samples, err := r.round(ctx, s, sides, round)
@@ -136,8 +145,10 @@ func (r *Runner) round(ctx context.Context, s Scenario, sides []cluster.Side, ro
 		played[side.Name] = &playing{metrics: map[string]float64{}}
 	}
 	for step := range steps {
-		for i := range sides {
-			side := sides[(round+step+i)%len(sides)]
+		for _, side := range inOrder(sides, round, step) {
+			if err := settle(ctx, sides...); err != nil {
+				return nil, err
+			}
 			if err := r.step(ctx, s, side, step, played[side.Name]); err != nil {
 				return nil, fmt.Errorf("%s: %w", side.Name, err)
 			}
@@ -148,6 +159,20 @@ func (r *Runner) round(ctx context.Context, s Scenario, sides []cluster.Side, ro
 		samples[name] = Sample{Metrics: all.metrics, LoadCores: all.load / all.seconds}
 	}
 	return samples, nil
+}
+
+// inOrder are the sides in the order of a step of a round: each time another one begins, and
+// in odd rounds they come the other way round, so that no side always follows the same one.
+func inOrder(sides []cluster.Side, round, step int) []cluster.Side {
+	ordered := make([]cluster.Side, len(sides))
+	for i := range sides {
+		at := i
+		if round%2 == 1 {
+			at = len(sides) - 1 - i
+		}
+		ordered[i] = sides[(round+step+at)%len(sides)]
+	}
+	return ordered
 }
 
 // playing is what the steps of a round on one side have measured so far, and for how

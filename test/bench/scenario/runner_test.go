@@ -62,13 +62,29 @@ func TestRunnerAlternatesSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Fields("prepare a b c b c a c a b close"), scenario.calls); diff != "" {
+	if diff := cmp.Diff(strings.Fields("prepare a b c a c b c a b close"), scenario.calls); diff != "" {
 		t.Errorf("calls differ (-want +got):\n%s", diff)
 	}
-	for side, want := range map[string][]float64{"a": {6, 8}, "b": {4, 9}, "c": {5, 7}} {
+	for side, want := range map[string][]float64{"a": {4, 8}, "b": {6, 9}, "c": {5, 7}} {
 		if diff := cmp.Diff(want, result.Values(side, "calls")); diff != "" {
 			t.Errorf("values of %s differ (-want +got):\n%s", side, diff)
 		}
+	}
+}
+
+// TestInOrder demands that every side comes after every other, and first, equally often.
+func TestInOrder(t *testing.T) {
+	sides := (&fake{}).Sides(nil)
+	var got []string
+	for round := range 6 {
+		order := ""
+		for _, side := range inOrder(sides, round, 0) {
+			order += side.Name
+		}
+		got = append(got, order)
+	}
+	if diff := cmp.Diff(strings.Fields("abc acb cab cba bca bac"), got); diff != "" {
+		t.Errorf("orders differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -90,10 +106,10 @@ func TestRunnerAlternatesSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Fields("prepare a0 b0 c0 b1 c1 a1 b0 c0 a0 c1 a1 b1 close"), scenario.calls); diff != "" {
+	if diff := cmp.Diff(strings.Fields("prepare a0 b0 c0 b1 c1 a1 a0 c0 b0 b1 a1 c1 close"), scenario.calls); diff != "" {
 		t.Errorf("calls differ (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]float64{8}, result.Values("b", "calls")); diff != "" {
+	if diff := cmp.Diff([]float64{10}, result.Values("b", "calls")); diff != "" {
 		t.Errorf("what one step has measured differs (-want +got):\n%s", diff)
 	}
 }

@@ -32,6 +32,9 @@ type Metric struct {
 	Unit string
 	// Better says which values are better.
 	Better Direction
+	// Difference says that values are what is left of larger ones: they may be below 0, and are compared
+	// only where they are clearly above their spread.
+	Difference bool
 }
 
 // Sample is what one round on one side measured.
@@ -87,6 +90,12 @@ type Stepped interface {
 	// Step plays one of them on a side, in their order from 0 on. The samples of all
 	// together are that of the round.
 	Step(ctx context.Context, c *cluster.Cluster, side cluster.Side, step int) (Sample, error)
+}
+
+// Restarting is implemented by scenarios that end servers of the main cluster and start them
+// again. They cannot be profiled: a server that ends gives no profile.
+type Restarting interface {
+	Restarts()
 }
 
 // Independent is implemented by scenarios that start clusters of their own. The main

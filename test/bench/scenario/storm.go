@@ -4,11 +4,13 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -42,9 +44,10 @@ type storm struct {
 	agents *agents
 	// objects is how many objects each node has.
 	objects []int
-	// bystander is who sends small requests to the host meanwhile. He is an
-	// administrator, whom priority and fairness of the host does not make wait: what
-	// he waits for is a server that is busy, on every side.
+	// bystander is who sends small requests to the host meanwhile: the ordinary user of the side
+	// host. By the default configuration of priority and fairness his level is global-default
+	// and that of the agents, who are service accounts, is workload-low: he waits for a
+	// server that is busy, not for the agents that wait for their turn.
 	bystander *rest.Config
 }
 
@@ -70,8 +73,8 @@ func newStorm(settings Settings) *storm {
 // synchronization is one way in which an informer gets its objects.
 type synchronization struct {
 	name, title string
-	// sync returns when the agent of a node has all objects and an open watch.
-	sync func(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) error
+	// sync returns when the agent of a node has all objects and the server has accepted its watch.
+	sync func(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) (*client.Watch, error)
 }
 
 // restarted is an agent that has nothing yet.
@@ -178,7 +181,8 @@ func (s *storm) measure(ctx context.Context, c *cluster.Cluster, side cluster.Si
 }
 
 // once lets all agents start at the same moment, and ends them when all are synced.
-// It returns how long that took and the CPU time of the servers over idle.
+// It returns how long that took and the CPU time of the servers over idle. A watch that
+// ends before is an error.
 func (s *storm) once(ctx context.Context, c *cluster.Cluster, side cluster.Side, way synchronization, bystander *bystander) (time.Duration, float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stormTimeout)
 	defer cancel()
@@ -194,23 +198,58 @@ func (s *storm) once(ctx context.Context, c *cluster.Cluster, side cluster.Side,
 	}
 	stop := bystander.start(ctx)
 	start := time.Now()
-	// Not the context of each: the watches of the first have to live until the last is synced.
-	err = each(ctx, s.count, s.count, func(_ context.Context, i int) error {
+	var took time.Duration
+	var after measure.Usage
+	err = together(ctx, s.count, func(ctx context.Context, i int) (held, error) {
 		return way.sync(ctx, waiting[i], c, side)
+	}, func() (err error) {
+		took = time.Since(start)
+		after, err = measure.Processes(pids...)
+		return err
 	})
-	took := time.Since(start)
 	if err := errors.Join(err, stop()); err != nil {
-		return 0, 0, err
-	}
-	after, err := measure.Processes(pids...)
-	if err != nil {
 		return 0, 0, err
 	}
 	return took, after.Since(before).CPU.Seconds() - c.Idle[side.Name]*took.Seconds(), nil
 }
 
+// held is a watch that is kept.
+type held interface {
+	// Hold returns why it has ended.
+	Hold() error
+}
+
+// errAllSynced ends watches.
+var errAllSynced = errors.New("all are synced")
+
+// together lets so many sync at the same moment and keeps their watches until all have, and
+// then calls done. It ends at the first error, and a watch that ends before is one.
+func together(ctx context.Context, count int, sync func(ctx context.Context, i int) (held, error), done func() error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var synced atomic.Int64
+	return each(ctx, count, count, func(_ context.Context, i int) error {
+		watch, err := sync(ctx, i)
+		if err == nil && synced.Add(1) == int64(count) {
+			end(cmp.Or(done(), errAllSynced))
+		}
+		if err == nil {
+			err = watch.Hold()
+		}
+		// What has ended the others first is the reason.
+		end(err)
+		if cause := context.Cause(ctx); !errors.Is(cause, errAllSynced) {
+			return cause
+		}
+		return nil
+	})
+}
+
 // restart returns the agents, one of each node, again from the first when there are more.
 func (s *storm) restart(side cluster.Side) ([]*restarted, error) {
+	if err := s.agents.renew(side); err != nil {
+		return nil, err
+	}
 	waiting := make([]*restarted, s.count)
 	for i := range waiting {
 		with, err := s.agents.connect(side)
@@ -235,45 +274,44 @@ var errWrongAnswer = errors.New("a wrong answer")
 
 // listAndWatch is what informers do that do not stream lists, or that a server has
 // refused to.
-func listAndWatch(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) error {
+func listAndWatch(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) (*client.Watch, error) {
 	selection := c.Sizes.OnNode(agent.node)
 	answer, err := agent.Get(ctx, side.URL(dataset.Endpoints, selection, url.Values{"resourceVersion": {"0"}}), false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	list, err := answer.List()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if list.Items != agent.want || list.Continue != "" {
-		return fmt.Errorf("%w: the list of %s has %d objects, wanted are %d", errWrongAnswer, dataset.NodeName(agent.node), list.Items, agent.want)
+		return nil, fmt.Errorf("%w: the list of %s has %d objects, wanted are %d", errWrongAnswer, dataset.NodeName(agent.node), list.Items, agent.want)
 	}
-	_, err = agent.Watch(ctx, watchURL(c, side, agent.node, list.ResourceVersion))
-	return err
+	return agent.Watch(ctx, watchURL(c, side, agent.node, list.ResourceVersion))
 }
 
 // streamList is what informers of client-go 0.37 do first: tools/cache
 // Reflector.watchList, with the feature WatchListClient that is on by default.
-func streamList(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) error {
+func streamList(ctx context.Context, agent *restarted, c *cluster.Cluster, side cluster.Side) (*client.Watch, error) {
 	watch, err := agent.Watch(ctx, side.URL(dataset.Endpoints, c.Sizes.OnNode(agent.node), url.Values{
 		"watch": {"true"}, "allowWatchBookmarks": {"true"},
 		"sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"},
 	}))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for items := 0; ; items++ {
 		event, err := watch.Next()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if event.Type == "ADDED" {
 			continue
 		}
 		if event.Type != "BOOKMARK" || event.Text("metadata", "annotations", client.InitialEventsEnd) != "true" || items != agent.want {
-			return fmt.Errorf("%w: the watch of %s has %d objects and then a %s, wanted are %d", errWrongAnswer, dataset.NodeName(agent.node), items, event.Type, agent.want)
+			return nil, fmt.Errorf("%w: the watch of %s has %d objects and then a %s, wanted are %d", errWrongAnswer, dataset.NodeName(agent.node), items, event.Type, agent.want)
 		}
-		return nil
+		return watch, nil
 	}
 }
 

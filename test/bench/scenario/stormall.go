@@ -119,7 +119,8 @@ func (s *stormAll) Round(ctx context.Context, c *cluster.Cluster, side cluster.S
 	}}, settle(ctx, side)
 }
 
-// sync lets all agents start at the same moment, and returns when all are synced or the time is over.
+// sync lets all agents start at the same moment, and returns when all are synced or the time is over. An
+// agent whose watch ends is not synced any more, and begins again.
 func (s *stormAll) sync(ctx context.Context, c *cluster.Cluster, side cluster.Side, waiting []*restarted) (*synced, error) {
 	limited, cancel := context.WithTimeout(ctx, s.cutoff)
 	defer cancel()
@@ -127,13 +128,20 @@ func (s *stormAll) sync(ctx context.Context, c *cluster.Cluster, side cluster.Si
 	err := each(ctx, len(waiting), len(waiting), func(_ context.Context, i int) error {
 		for {
 			// Not the context of each: watches have to live until the last is synced.
-			err := listAndWatch(limited, waiting[i], c, side)
+			watch, err := listAndWatch(limited, waiting[i], c, side)
+			if err == nil {
+				if done.agents.Add(1) == int64(len(waiting)) {
+					done.last.Store(int64(time.Since(start)))
+					cancel()
+				}
+				err = watch.Hold()
+				if limited.Err() == nil {
+					done.agents.Add(-1)
+				}
+			}
 			switch {
-			case err == nil:
-				done.last.Store(int64(time.Since(start)))
-				done.agents.Add(1)
-				return nil
 			case errors.Is(err, errWrongAnswer):
+				cancel()
 				return err
 			case limited.Err() != nil:
 				return ctx.Err()
