@@ -94,7 +94,7 @@ test-conformance: ## Run upstream's CustomResourceDefinition suite against annex
 .PHONY: test-full
 test-full: test ## Run all tests, then those again that make test runs without the race detector, with it, then the long ones.
 	@hack/conformance.sh --race
-	@$(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m E2E_SKIP=none
+	@ANNEX_REBUILD_OBJECTS=200000 $(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m E2E_SKIP=none
 	@$(MAKE) test-kill
 	@$(MAKE) demo DEMO_ARGS=--readme=README.md
 	@$(MAKE) bench-smoke

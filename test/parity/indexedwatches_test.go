@@ -6,14 +6,10 @@ package parity
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -93,7 +89,7 @@ func TestInitialEventsEnd(t *testing.T) {
 			parameters.Set("sendInitialEvents", "true")
 			s.page(name+", no resourceVersionMatch", parameters).wantStatus(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "resourceVersionMatch")
 		}
-	})
+	}, teamWatch)
 }
 
 // checkInitialEvents demands an ADDED for each object that matches, then at once the
@@ -155,45 +151,4 @@ func notOlder(got, than string) error {
 		return fmt.Errorf("the bookmark is at %d, older than the request", version)
 	}
 	return nil
-}
-
-// TestExpiredWatchIsTold reproduces kubernetes/kubernetes 35068 and 72187: who watches from a version
-// that is gone is told so at once, by the code of the answer or by its only event.
-func TestExpiredWatchIsTold(t *testing.T) {
-	compareIndexed(t, func(s *session) {
-		old := strconv.FormatInt(s.forget(), 10)
-		for name, wanted := range orderedSelections() {
-			parameters := wanted.parameters()
-			parameters.Set("watch", "1")
-			parameters.Set("timeoutSeconds", "20")
-			parameters.Set("resourceVersion", old)
-			s.checkExpired(name, s.gadgets(), parameters)
-		}
-	})
-}
-
-// checkExpired demands that a watch is refused by 410 Expired, or ends after one event that says so.
-func (s *session) checkExpired(name, collection string, parameters url.Values) {
-	s.t.Helper()
-	begin := time.Now()
-	answer := s.ask(s.target.api, name+", from an expired version", http.MethodGet, collection+"?"+parameters.Encode(), "")
-	failure := partialObject{}
-	if answer.code == http.StatusOK {
-		decoder := json.NewDecoder(strings.NewReader(string(answer.body)))
-		var first, second event
-		if err := decoder.Decode(&first); err != nil || first.Type != "ERROR" {
-			s.t.Fatalf("%s: the first event is not an error (%v): %.300s", answer.name, err, answer.body)
-		}
-		if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-			s.t.Errorf("%s: the error is not the last event (%v): %.300s", answer.name, err, answer.body)
-		}
-		answer.body = first.Object
-	}
-	if err := json.Unmarshal(answer.body, &failure); err != nil || failure.Code != http.StatusGone || failure.Reason != metav1.StatusReasonExpired {
-		s.t.Errorf("%s: got %.300s (%v), want 410 Expired", answer.name, answer.body, err)
-	}
-	if took := time.Since(begin); took > initialEventsLimit {
-		s.t.Errorf("%s: told after %s", answer.name, took)
-	}
-	s.steps = append(s.steps, step{Name: answer.name, Code: answer.code, Body: string(failure.Reason)})
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +34,8 @@ const (
 	// teamIndex and colorIndex are names of indexes in the metrics.
 	teamIndex  = "l:team"
 	colorIndex = "f:spec.color"
+	// teamWatch are the watches that are dispatched by the label team.
+	teamWatch = "watch " + teamIndex
 )
 
 // selection is a list or watch by selectors.
@@ -57,7 +59,8 @@ func selections() map[string]selection {
 		"both labels":             {labels: "team=a,shelf=x"},
 		"field":                   {fields: "spec.color=red"},
 		"field, not":              {fields: "spec.color!=red"},
-		"field, absent":           {fields: "spec.color=,spec.hot=true"},
+		"field, absent":           {fields: "spec.color=,spec.hot=false"},
+		"fields, of none":         {fields: "spec.color=,spec.hot=true"},
 		"field, number, and name": {fields: "spec.size=3,metadata.name!=g-00010"},
 		"fields, several not":     {fields: "spec.color!=red,spec.size!=3,spec.hot!=false"},
 		"indexed label and field": {labels: "team=a", fields: "spec.color=red"},
@@ -92,6 +95,16 @@ func (q selection) parameters() url.Values {
 // names are those of the stock that match, one by one, in the order of their keys.
 func (q selection) names(t *testing.T) []string {
 	t.Helper()
+	names := []string{}
+	for _, gadget := range q.stock(t) {
+		names = append(names, gadget.GetName())
+	}
+	return names
+}
+
+// stock are the gadgets that match.
+func (q selection) stock(t *testing.T) (matching []*unstructured.Unstructured) {
+	t.Helper()
 	byLabel, err := labels.Parse(q.labels)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +113,6 @@ func (q selection) names(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{}
 	for i := range stockSize {
 		gadget := stockGadget(i)
 		set := fields.Set{"metadata.name": gadget.GetName(), "metadata.namespace": stockNamespace}
@@ -110,10 +122,10 @@ func (q selection) names(t *testing.T) []string {
 			}
 		}
 		if byLabel.Matches(labels.Set(gadget.GetLabels())) && byField.Matches(set) {
-			names = append(names, gadget.GetName())
+			matching = append(matching, gadget)
 		}
 	}
-	return names
+	return matching
 }
 
 // stockGadget is a gadget of the series that has more labels: no team is that of most.
@@ -140,14 +152,15 @@ func (s *session) stock() {
 	}
 }
 
-// create makes an object in a collection.
-func (s *session) create(collection string, object *unstructured.Unstructured) {
+// create makes an object in a collection, whose path says the namespace.
+func (s *session) create(collection string, object *unstructured.Unstructured) *response {
 	s.t.Helper()
+	object.SetNamespace("")
 	body, err := json.Marshal(object)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.ask(s.target.api, "create "+object.GetName(), http.MethodPost, collection, string(body)).want(http.StatusCreated)
+	return s.ask(s.target.api, "create "+object.GetName(), http.MethodPost, collection, string(body)).want(http.StatusCreated)
 }
 
 // items are the objects of a list.
@@ -176,7 +189,8 @@ func (r *response) itemNames() []string {
 
 // compareIndexed is compare over the stock, while annex indexes gadgets by the label
 // team, which also is the watch trigger. kube-apiserver has no such thing; it is the
-// judge. The indexes named must have been read from; "" stands for lists past every index.
+// judge. What is named must have been used, as usedBy names it: an index, "" for lists past every
+// index, a trigger.
 func compareIndexed(t *testing.T, script func(*session), read ...string) {
 	t.Helper()
 	if err := env.EnsureNamespace(t.Context(), suite.hostTarget.api.config, stockNamespace); err != nil {
@@ -196,18 +210,19 @@ func compareIndexed(t *testing.T, script func(*session), read ...string) {
 		declareTeamIndex(t, target, "gadgets")
 		s := &session{t: t, target: target, namespace: stockNamespace}
 		s.waitForTeamIndex(s.gadgets())
-		before[target] = s.fetched()
+		before[target] = s.usedBy()
 	}
 	compare(t, func(s *session) {
 		s.namespace = stockNamespace
 		script(s)
 	})
 	for _, target := range targets {
-		after := (&session{t: t, target: target}).fetched()
+		s := &session{t: t, target: target}
 		for _, index := range read {
-			if after[index] == before[target][index] {
-				t.Errorf("%s: no list has read from index %q", target.name, index)
-			}
+			// A watch is counted when it is over for the server.
+			s.until(fmt.Sprintf("%q to have been used at %s", index, target.name), func() bool {
+				return s.usedBy()[index] > before[target][index]
+			})
 		}
 	}
 }
@@ -233,17 +248,38 @@ func declareTeamIndex(t *testing.T, target *target, resource string) {
 			t.Error(err)
 		}
 	})
+	// A group is closed until its status says otherwise. To see the one mode after the other
+	// is to know that the server is not behind.
+	s := &session{t: t, target: target}
+	serves := func(mode v1alpha1.ServingMode) {
+		s.until("the group to be "+string(mode), func() bool { return s.replica().Serving == mode })
+	}
+	serves(v1alpha1.ServingClosed)
 	declared.Status.Serving = v1alpha1.ServingOpen
 	if _, err := groups.UpdateStatus(t.Context(), declared, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	serves(v1alpha1.ServingOpen)
+}
+
+// replica is what a server knows of its group, the zero value when it does not say.
+func (s *session) replica() (status v1alpha1.ReplicaStatus) {
+	answer, err := s.open(s.t.Context(), s.target.crds, http.MethodGet, "/apis/kubeannex.io/v1alpha1/annexedgroups/"+s.target.group+"/"+v1alpha1.ReplicaSubresource, "")
+	if err != nil {
+		return status
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || json.NewDecoder(answer.Body).Decode(&status) != nil {
+		return v1alpha1.ReplicaStatus{}
+	}
+	return status
 }
 
 // waitForTeamIndex waits until lists of a collection by team read the index. None may be empty meanwhile.
 func (s *session) waitForTeamIndex(collection string) {
 	s.t.Helper()
 	s.until("the index of "+collection, func() bool {
-		before := s.fetched()[teamIndex]
+		before := s.usedBy()[teamIndex]
 		answer := s.peek(http.MethodGet, collection+"?labelSelector=team%3Da")
 		if answer.code != http.StatusOK {
 			return false
@@ -251,29 +287,69 @@ func (s *session) waitForTeamIndex(collection string) {
 		if len(answer.items()) == 0 {
 			s.t.Fatalf("a list of %s by a team is empty", collection)
 		}
-		return s.fetched()[teamIndex] > before
+		return s.usedBy()[teamIndex] > before
 	})
 }
 
 var (
-	fetchedLine = regexp.MustCompile(`(?m)^apiserver_storage_list_fetched_objects_total\{(.*)\} (\S+)$`)
-	indexLabel  = regexp.MustCompile(`\bindex="([^"]*)"`)
+	metricLine  = regexp.MustCompile(`(?m)^(\w+)\{(.*)\} (\S+)$`)
+	metricLabel = regexp.MustCompile(`(\w+)="([^"]*)"`)
 )
 
-// fetched is how many objects of the group lists have read from the cache of annex, by index.
-func (s *session) fetched() map[string]int {
+// usedBy tells of annex, by index, how many objects of the group lists have read from
+// the cache, and, by "watch " and the trigger, how many watches were dispatched by it.
+func (s *session) usedBy() map[string]int {
 	s.t.Helper()
-	answer := s.ask(s.target.crds, "GET the metrics", http.MethodGet, "/metrics", "", "Accept", "text/plain").want(http.StatusOK)
-	byIndex := map[string]int{}
-	for _, line := range fetchedLine.FindAllStringSubmatch(string(answer.body), -1) {
-		index := indexLabel.FindStringSubmatch(line[1])
-		count, err := strconv.ParseFloat(line[2], 64)
-		if err != nil || index == nil {
-			s.t.Fatalf("a metric that cannot be read: %q", line[0])
-		}
-		if strings.Contains(line[1], `group="`+env.FixtureGroup+`"`) && strings.Contains(line[1], `storage="watchcache"`) {
-			byIndex[index[1]] += int(count)
+	used := map[string]int{}
+	for _, metric := range s.metrics() {
+		switch {
+		case metric.name == "apiserver_storage_list_fetched_objects_total" && metric.labels["storage"] == "watchcache":
+			used[metric.labels["index"]] += metric.value
+		case metric.name == "annex_reads_total" && metric.labels["verb"] == "watch":
+			used["watch "+metric.labels["index"]] += metric.value
 		}
 	}
-	return byIndex
+	return used
+}
+
+// metric is a counter or gauge of the group.
+type metric struct {
+	name   string
+	labels map[string]string
+	value  int
+}
+
+// metrics are those of annex about the group of the target.
+func (s *session) metrics() []metric {
+	s.t.Helper()
+	all, err := s.readMetrics()
+	if err != nil {
+		s.t.Fatalf("reading the metrics: %v", err)
+	}
+	return all
+}
+
+func (s *session) readMetrics() (all []metric, err error) {
+	answer, err := s.open(s.t.Context(), s.target.crds, http.MethodGet, "/metrics", "", "Accept", "text/plain")
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("answered %d: %.200s", answer.StatusCode, body)
+	}
+	for _, line := range metricLine.FindAllStringSubmatch(string(body), -1) {
+		set := map[string]string{}
+		for _, label := range metricLabel.FindAllStringSubmatch(line[2], -1) {
+			set[label[1]] = label[2]
+		}
+		if value, err := strconv.ParseFloat(line[3], 64); err == nil && set["group"] == s.target.group {
+			all = append(all, metric{line[1], set, int(value)})
+		}
+	}
+	return all, nil
 }
