@@ -92,14 +92,15 @@ func (r *rotation) enterForWatch(ctx context.Context) (*generation, error) {
 	return r.enterFilled(ctx)
 }
 
-// enterForList is enterForWatch for a list. There may be no cache either for one that
-// etcd answers as long as the cache is not filled: it does not wait.
+// enterForList is enterForWatch for a list. There is no cache either for one that needs none
+// while the first is being filled. Upstream's own choice would be etcd too, but for the moment in which the
+// cache has states of before and is not ready yet: it answers 429 then.
 func (r *rotation) enterForList(ctx context.Context, opts storage.ListOptions) (*generation, error) {
 	if !r.lazy || explains(ctx) {
 		return r.enter(), nil
 	}
 	if start := r.startOnce(); !start.isOver() && !needsCache(opts) {
-		return r.enter(), nil
+		return nil, nil //nolint:nilnil // etcd answers
 	}
 	return r.enterFilled(ctx)
 }
