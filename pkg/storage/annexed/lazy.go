@@ -115,6 +115,15 @@ func needsCache(opts storage.ListOptions) bool {
 	return err == nil && !result.ShouldDelegate
 }
 
+// isUnreadable reports whether a list is of the latest state and the first cache of a lazy storage is not
+// filled, as an object cannot be read. Upstream's cache would have been filled before there
+// was such an object and would not reach the latest state any more, so etcd would answer
+// (k8s.io/apiserver pkg/storage/cacher/delegator.go, GetList): its error names the object.
+func (r *rotation) isUnreadable(g *generation, opts storage.ListOptions) bool {
+	latest := opts.ResourceVersion == "" && opts.ResourceVersionMatch == "" && opts.Predicate.Continue == ""
+	return r.lazy && latest && g.source.unreadable.Load() && !g.cache.Ready()
+}
+
 // enterForGet returns the cache in service, for a GET. It does not wait for the first one:
 // etcd answers until that is filled. One without a resourceVersion goes to etcd always and
 // starts none.

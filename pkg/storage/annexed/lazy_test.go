@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
 func everyPod() storage.ListOptions {
@@ -411,4 +416,39 @@ func TestReplacedBeforeItWasFilled(t *testing.T) {
 	case <-time.After(restPeriod):
 		t.Error("a goroutine waits for the cache that was replaced")
 	}
+}
+
+// TestObjectThatCannotBeRead has one before the first cache. Lists of the latest state hear which it is, as
+// they do from etcd where a cache was filled before.
+func TestObjectThatCannotBeRead(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
+	s := newStack(t, cached, stackOptions{lazy: true, unsafeDeletion: true})
+	createPod(t.Context(), t, s, "web")
+	mend := s.transformer.replace(corruptTransformer{s.transformer.current(), corruptError(t)})
+	list := func(opts storage.ListOptions) error { return s.GetList(t.Context(), podPrefix, opts, newPodList()) }
+	anyState := everyPod()
+	anyState.ResourceVersion = "0"
+	for range 2 {
+		if err := list(everyPod()); !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), "web") {
+			t.Errorf("list of the latest state: got %v, want the object that cannot be read", err)
+		}
+		if err := list(anyState); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("list of any state: got %v, want 429", err)
+		}
+	}
+	mend()
+	eventually(t, "list to be answered", func() bool { return list(everyPod()) == nil && list(anyState) == nil })
+	if rotationOf(s.Interface).isUnreadable(rotationOf(s.Interface).current, everyPod()) {
+		t.Error("lists go to etcd although the cache is filled")
+	}
+}
+
+// corruptTransformer finds every object damaged.
+type corruptTransformer struct {
+	value.Transformer
+	err error
+}
+
+func (t corruptTransformer) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
+	return nil, false, t.err
 }

@@ -318,6 +318,11 @@ func (r *rotation) GetList(ctx context.Context, key string, opts storage.ListOpt
 		return r.withoutCache(ctx).getList(ctx, key, opts, listObj)
 	}
 	defer g.calls.Done()
+	if r.isUnreadable(g, opts) && !explains(ctx) {
+		reads := r.uncached
+		reads.rule = RuleLatestFromEtcd
+		return reads.getList(ctx, key, opts, listObj)
+	}
 	return g.getList(ctx, key, opts, listObj)
 }
 

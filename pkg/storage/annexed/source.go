@@ -6,8 +6,10 @@ package annexed
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -28,9 +30,12 @@ type source struct {
 	// end ends the lists under way. Nobody waits for them: they may go on after Cacher.Stop.
 	end context.CancelFunc
 	// onFailure calls a function in a goroutine of its own once an attempt to read
-	// everything has failed, unless the function that it returns was called before.
+	// everything has failed, unless the function that it returns was called before. A
+	// watch that breaks off is none yet: the reflector lists then.
 	onFailure func(func()) func() bool
 	fail      context.CancelFunc
+	// unreadable says that the last list has met an object that cannot be read.
+	unreadable atomic.Bool
 
 	lock  sync.Mutex
 	isCut bool
@@ -113,6 +118,7 @@ func (s *source) GetList(ctx context.Context, key string, opts storage.ListOptio
 	ctx, cancel := s.join(ctx)
 	defer cancel()
 	err := s.store.GetList(ctx, key, opts, listObj)
+	s.unreadable.Store(apierrors.IsStoreReadError(err) || storage.IsCorruptObject(err))
 	if err != nil {
 		s.fail()
 	}
@@ -174,8 +180,7 @@ func (s *source) CompactRevision() int64 { return s.store.CompactRevision() }
 
 // sourceWatch knows when the reflector has done with it: whatever the end, the
 // reflector calls Stop after the last event (k8s.io/client-go
-// tools/cache/reflector.go, handleAnyWatch). One that sends everything goes on when the
-// cache is filled, so the end of a watch before that is a failed attempt.
+// tools/cache/reflector.go, handleAnyWatch).
 type sourceWatch struct {
 	watch.Interface
 	source *source
@@ -184,7 +189,6 @@ type sourceWatch struct {
 // Stop implements watch.Interface.
 func (w *sourceWatch) Stop() {
 	w.Interface.Stop()
-	w.source.fail()
 	w.source.lock.Lock()
 	defer w.source.lock.Unlock()
 	if _, ok := w.source.open[w]; ok {
