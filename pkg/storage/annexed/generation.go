@@ -218,9 +218,11 @@ func (g *generation) readsIndex(opts storage.ListOptions) bool {
 	return err == nil && !result.ShouldDelegate
 }
 
-// namespaceOf is the namespace that a key is confined to, or "" if it is not.
+// namespaceOf is the namespace that a key is confined to, or "" if it is not. The
+// registry asks for all namespaces without the slash at the end of the prefix
+// (k8s.io/apiserver pkg/registry/generic/registry/store.go, NamespaceKeyRootFunc).
 func (g *generation) namespaceOf(key string) string {
-	return strings.Trim(strings.TrimPrefix(key, g.prefix), "/")
+	return strings.Trim(strings.TrimPrefix(key+"/", g.prefix), "/")
 }
 
 // emptyList takes the items out of a list: the etcd3 store appends to what it finds.

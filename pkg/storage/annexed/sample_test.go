@@ -176,3 +176,19 @@ func selecting(t *testing.T, fieldSelector, labelSelector string) storage.Select
 	}
 	return storage.SelectionPredicate{Field: field, Label: label}
 }
+
+func TestNamespaceOf(t *testing.T) {
+	g := &generation{prefix: "/lab.annex.test/gadgets/"}
+	for name, tc := range map[string]struct{ key, want string }{
+		"all namespaces as the registry asks": {key: "/lab.annex.test/gadgets"},
+		"all namespaces":                      {key: "/lab.annex.test/gadgets/"},
+		"a namespace":                         {key: "/lab.annex.test/gadgets/prod", want: "prod"},
+		"a namespace with a slash":            {key: "/lab.annex.test/gadgets/prod/", want: "prod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := g.namespaceOf(tc.key); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	gadgets   = 300
+	gadgets   = 900 // so many that red ones are worth a look at what the index offers
 	namespace = "t"
 	patience  = 30 * time.Second
 	allPath   = "/apis/lab.annex.test/v1/gadgets"
@@ -172,6 +172,10 @@ func checkCosts(t *testing.T, status v1alpha1.ListReviewStatus, size, items int6
 	}
 	if estimate == nil || estimate.Total == nil || *estimate.Total != gadgets {
 		t.Errorf("estimate without total: %+v", estimate)
+	}
+	// The sample knows every gadget.
+	if status.Index != "" && (estimate.Scanned == nil || estimate.Returned == nil || *estimate.Scanned < items || *estimate.Returned != items) {
+		t.Errorf("estimate of a list of %d objects by index %q: %+v", items, status.Index, estimate)
 	}
 	// A server that runs alone has no priority and fairness.
 	if estimate.Seats != nil || len(status.Unknown) != 1 || !strings.HasPrefix(status.Unknown[0], "Fairness seats") {
