@@ -15,12 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
-	"github.com/kubeannex/annex/pkg/reads"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -60,15 +58,12 @@ func TestAnalyzePassesTheServer(t *testing.T) {
 	config := newExplainer(handler("handlers")).config
 	config.Server = handler("server")
 	explainer := New(config)
-	review := reads.NewTracker(1).Handler(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+	review := WithOrigin(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
 		if _, err := explainer.Explain(request.Context(), &kubeannex.ListReviewSpec{Path: "/apis/g/v1/things", Analyze: true}); err != nil {
 			t.Error(err)
 		}
-	}), func(schema.GroupVersionResource, string) bool { return true })
-	ctx := genericapirequest.WithRequestInfo(asker(t), &genericapirequest.RequestInfo{
-		IsResourceRequest: true, Verb: "create", APIGroup: kubeannex.GroupName, Resource: "listreviews",
-	})
-	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/apis/kubeannex.io/v1alpha1/listreviews", http.NoBody)
+	}))
+	request := httptest.NewRequestWithContext(asker(t), http.MethodPost, "/apis/kubeannex.io/v1alpha1/listreviews", http.NoBody)
 	request.Header.Set("User-Agent", "agent/1.2")
 	review.ServeHTTP(httptest.NewRecorder(), request)
 	want := []string{`handlers /apis/g/v1/things ada "" true`, `server /apis/g/v1/things ada "agent/1.2" true`}

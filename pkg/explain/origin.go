@@ -12,8 +12,6 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
-
-	"github.com/kubeannex/annex/pkg/reads"
 )
 
 // AnnotationAskedBy names, in the audit event of a list that is run for a review, who asked for
@@ -24,7 +22,7 @@ const AnnotationAskedBy = "kubeannex.io/asked-by"
 // origin is where a request comes from.
 type origin struct {
 	remoteAddr string
-	// header has those by which proxies tell the address of their client.
+	// header has the user agent, and those by which proxies tell the address of their client.
 	header http.Header
 }
 
@@ -41,10 +39,10 @@ func WithOrigin(inner http.Handler) http.Handler {
 	})
 }
 
-// originOf keeps what audit events take source addresses from (k8s.io/apimachinery pkg/util/net, SourceIPs).
+// originOf keeps what audit events take the client and source addresses from (k8s.io/apimachinery pkg/util/net, SourceIPs).
 func originOf(req *http.Request) origin {
 	from := origin{remoteAddr: req.RemoteAddr, header: http.Header{}}
-	for _, name := range []string{"X-Forwarded-For", "X-Real-Ip"} {
+	for _, name := range []string{"User-Agent", "X-Forwarded-For", "X-Real-Ip"} {
 		if value := req.Header.Get(name); value != "" {
 			from.header.Set(name, value)
 		}
@@ -59,9 +57,6 @@ func comingFrom(ctx, around context.Context, request *Request) context.Context {
 	header := from.header.Clone()
 	if header == nil {
 		header = http.Header{}
-	}
-	if agent := reads.AgentOf(around); agent != "" {
-		header.Set("User-Agent", agent)
 	}
 	if id, ok := audit.AuditIDFrom(around); ok && id != "" {
 		header.Set(auditinternal.HeaderAuditID, string(id))

@@ -35,20 +35,20 @@ func TestOrigin(t *testing.T) {
 	}{
 		"by a user himself": {
 			audited: true,
-			want:    []string{"[192.0.2.7]", "id-1", ""},
+			want:    []string{"[192.0.2.7]", "kubectl-annex/v1", "id-1", ""},
 		},
 		"by an impersonator, through proxies": {
 			audited: true, impersonator: "root",
 			header: http.Header{"X-Forwarded-For": {"198.51.100.1, 198.51.100.2"}, "X-Real-Ip": {"198.51.100.3"}},
-			want:   []string{"[198.51.100.1 198.51.100.2 198.51.100.3 192.0.2.7]", "id-1", "root"},
+			want:   []string{"[198.51.100.1 198.51.100.2 198.51.100.3 192.0.2.7]", "kubectl-annex/v1", "id-1", "root"},
 		},
 		"where reviews are not audited": {
 			impersonator: "root",
-			want:         []string{"[192.0.2.7]", "id-1", ""},
+			want:         []string{"[192.0.2.7]", "kubectl-annex/v1", "id-1", ""},
 		},
 		"of something else": {
 			method: http.MethodGet, audited: true, impersonator: "root",
-			want: []string{"[]", "id-1", "root"},
+			want: []string{"[]", "", "id-1", "root"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestOrigin(t *testing.T) {
 			config.Server = filters.WithAuditInit(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				event := audit.AuditContextFrom(req.Context())
 				askedBy, _ := event.GetEventAnnotation(AnnotationAskedBy)
-				got = []string{fmt.Sprint(utilnet.SourceIPs(req)), string(event.AuditID()), askedBy}
+				got = []string{fmt.Sprint(utilnet.SourceIPs(req)), req.UserAgent(), string(event.AuditID()), askedBy}
 			}))
 			explainer := New(config)
 			chain := WithOrigin(filters.WithAuditInit(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
@@ -72,11 +72,12 @@ func TestOrigin(t *testing.T) {
 			}
 			req := httptest.NewRequestWithContext(asker(t), method, "/apis/kubeannex.io/v1alpha1/listreviews", http.NoBody)
 			req.RemoteAddr = "192.0.2.7:1234"
+			req.Header.Set("User-Agent", "kubectl-annex/v1")
 			req.Header.Set(auditinternal.HeaderAuditID, "id-1")
 			maps.Copy(req.Header, tc.header)
 			chain.ServeHTTP(httptest.NewRecorder(), req)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("addresses, Audit-ID and who asks (-want +got):\n%s", diff)
+				t.Errorf("addresses, user agent, Audit-ID and who asks (-want +got):\n%s", diff)
 			}
 		})
 	}

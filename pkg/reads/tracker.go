@@ -57,7 +57,7 @@ func (t *Tracker) Handler(inner http.Handler, served Served) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r := t.track(w, req, served)
 		if r == nil {
-			inner.ServeHTTP(w, withAgent(req))
+			inner.ServeHTTP(w, req)
 			return
 		}
 		ctx := req.Context()
@@ -90,7 +90,6 @@ func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served)
 	if !isServed() {
 		return nil
 	}
-	agent := req.UserAgent()
 	r := &read{
 		ResponseWriter: w,
 		tracker:        t,
@@ -99,7 +98,7 @@ func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served)
 		ended:          ctx.Err,
 	}
 	if analysed != nil {
-		agent, r.recorder = analysed.agent, analysed.recorder
+		r.recorder = analysed.recorder
 		r.annotate = func(reading annexed.Reading) {
 			annotate(ctx, info.Verb, reading)
 			analysed.annotate(info.Verb, reading)
@@ -110,7 +109,7 @@ func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served)
 		group: info.APIGroup, version: info.APIVersion, resource: info.Resource,
 		selector: shapeOf(info),
 	}
-	r.key.client, r.version = clientOf(agent)
+	r.key.client, r.version = clientOf(req.UserAgent())
 	if info.Subresource != "" {
 		r.key.resource += "/" + info.Subresource
 	}
