@@ -136,11 +136,10 @@ func (r *rotation) enterForGet(ctx context.Context, resourceVersion string) *gen
 
 // withoutCache answers reads while there is no cache.
 func (r *rotation) withoutCache(ctx context.Context) uncachedReads {
-	reads := r.uncached
 	if r.lazy && !explains(ctx) {
-		reads.rule = RuleNotReady
+		return r.uncached.by(RuleNotReady)
 	}
-	return reads
+	return r.uncached
 }
 
 // startOnce returns the start under way or over, a new one when there is none.

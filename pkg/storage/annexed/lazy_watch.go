@@ -106,9 +106,7 @@ func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.Lis
 			return nil, false, nil
 		}
 	}
-	reads := r.uncached
-	reads.rule = RuleWatchFromEtcd
-	fromEtcd, err := reads.watch(ctx, key, opts)
+	fromEtcd, err := r.uncached.by(RuleWatchFromEtcd).watch(ctx, key, opts)
 	if err != nil {
 		release()
 		return nil, true, err

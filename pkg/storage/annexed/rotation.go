@@ -319,9 +319,7 @@ func (r *rotation) GetList(ctx context.Context, key string, opts storage.ListOpt
 	}
 	defer g.calls.Done()
 	if r.isUnreadable(g, opts) && !explains(ctx) {
-		reads := r.uncached
-		reads.rule = RuleLatestFromEtcd
-		return reads.getList(ctx, key, opts, listObj)
+		return r.uncached.by(RuleLatestFromEtcd).getList(ctx, key, opts, listObj)
 	}
 	return g.getList(ctx, key, opts, listObj)
 }

@@ -53,6 +53,12 @@ func newUncachedReads(store storage.Interface, prefix string, rule Rule) uncache
 	return uncachedReads{store: store, prefix: prefix, rule: rule, stats: &recentStats{}}
 }
 
+// by are the same reads for another reason.
+func (u uncachedReads) by(rule Rule) uncachedReads {
+	u.rule = rule
+	return u
+}
+
 // reading is the record of a read that etcd answers, or, where only the start of the cache is
 // missing, of one that the cache would.
 func (u uncachedReads) reading() Reading {
