@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -78,10 +79,7 @@ func metricsPage() string {
 	page.WriteString("# Metrics of annex-apiserver\n\n" + generatedNote +
 		"`/metrics` shows these beside the metrics that every Kubernetes API server has. All are of stability ALPHA and, where the table does not say otherwise, counters.\n\n" +
 		"| Name | Labels | Meaning |\n|---|---|---|\n")
-	for _, m := range annexed.Descriptions() {
-		page.WriteString(metricRow(m.Name, m.Labels, m.Help, m.Gauge))
-	}
-	for _, m := range reads.Descriptions() {
+	for _, m := range slices.Concat(annexed.Descriptions(), reads.Descriptions()) {
 		page.WriteString(metricRow(m.Name, m.Labels, m.Help, m.Gauge))
 	}
 	page.WriteString(metricRow(serving.RefusedName, serving.RefusedLabels(), serving.RefusedHelp, false))

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -193,14 +194,7 @@ func known(n int64) *int64 {
 
 // describe puts a reading into a status.
 func describe(status *kubeannex.ListReviewStatus, reading annexed.Reading) {
-	switch reading.Source {
-	case annexed.SourceCache:
-		status.Source = kubeannex.ListSourceCache
-	case annexed.SourceEtcd:
-		status.Source = kubeannex.ListSourceEtcd
-	default:
-		status.Source = kubeannex.ListSourceUnknown
-	}
+	status.Source = cmp.Or(reads.SourceOf(reading.Source), kubeannex.ListSourceUnknown)
 	status.Rule = string(reading.Rule)
 	status.Explanation = explanation(reading.Rule)
 	status.LimitIgnored = reading.LimitIgnored

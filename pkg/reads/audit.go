@@ -34,7 +34,7 @@ func annotate(ctx context.Context, verb string, reading annexed.Reading) {
 	if !audit.AuditContextFrom(ctx).Enabled() {
 		return
 	}
-	annotations := []string{AnnotationSource, string(sourceOf(reading.Source)), AnnotationRule, string(reading.Rule)}
+	annotations := []string{AnnotationSource, string(SourceOf(reading.Source)), AnnotationRule, string(reading.Rule)}
 	if reading.Index != "" {
 		annotations = append(annotations, AnnotationIndex, reading.Index)
 	}

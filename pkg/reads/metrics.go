@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
+	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
 // series identifies what is counted together. Every part takes few values: groups
@@ -111,20 +112,9 @@ func (c *counters) snapshot() map[series]*counts {
 	return maps.Clone(c.all)
 }
 
-// Description tells what one metric means.
-type Description struct {
-	// Name and Labels identify its series.
-	Name   string
-	Labels []string
-	// Help is one sentence.
-	Help string
-	// Gauge says that it is not a counter.
-	Gauge bool
-}
-
 // metric is a Description with the way to its values.
 type metric struct {
-	Description
+	annexed.Description
 
 	// labels and value are nil for a number of the table.
 	labels func(series) []string
@@ -155,7 +145,7 @@ func allMetrics() []metric {
 	bySource := []string{"group", "resource", "verb", "source"}
 	labelsBySource := func(s series) []string { return []string{s.group, s.resource, s.verb, string(s.source)} }
 	return []metric{{
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_reads_total", Labels: []string{"group", "resource", "verb", "source", "rule", "index"},
 			Help: "Gets, lists and watches of custom resources, by what they were served from, the rule that decided about it and the index. " +
 				"All three are empty for a read that was refused before anything was read.",
@@ -165,41 +155,41 @@ func allMetrics() []metric {
 		},
 		value: func(c *counts) int64 { return c.reads.Load() },
 	}, {
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_reads_failed_total", Labels: bySource,
 			Help: "Gets and lists that were answered with an error or broken off, by the time limit or because the client left, and watches that were refused.",
 		},
 		labels: labelsBySource,
 		value:  func(c *counts) int64 { return c.failed.Load() },
 	}, {
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_read_scanned_objects_total", Labels: byIndex,
 			Help: "Objects that gets and lists have compared with selectors, or returned without any.",
 		},
 		labels: labelsByIndex,
 		value:  func(c *counts) int64 { return c.scanned.Load() },
 	}, {
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_read_returned_objects_total", Labels: byIndex,
 			Help: "Objects in the answers of gets and lists.",
 		},
 		labels: labelsByIndex,
 		value:  func(c *counts) int64 { return c.returned.Load() },
 	}, {
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_read_response_bytes_total", Labels: bySource,
 			Help: "Bytes of the answers as they left the server, of watches those sent so far.",
 		},
 		labels: labelsBySource,
 		value:  func(c *counts) int64 { return c.bytes.Load() },
 	}, {
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_list_profile_rows", Gauge: true,
 			Help: "ListProfiles that this process keeps, those that add up others included.",
 		},
 		ofRows: func(rows int, _ int64) int64 { return int64(rows) },
 	}, {
-		Description: Description{
+		Description: annexed.Description{
 			Name: "annex_list_profile_dropped_total",
 			Help: "ListProfiles that had to make room for others.",
 		},
@@ -208,8 +198,8 @@ func allMetrics() []metric {
 }
 
 // Descriptions lists the metrics of this package for the reference page. All are of stability ALPHA.
-func Descriptions() []Description {
-	var all []Description
+func Descriptions() []annexed.Description {
+	var all []annexed.Description
 	for _, m := range allMetrics() {
 		all = append(all, m.Description)
 	}
@@ -237,7 +227,7 @@ type collector struct {
 func newCollector(source *Tracker) *collector {
 	c := &collector{source: source, metrics: allMetrics()}
 	for _, m := range c.metrics {
-		c.descs = append(c.descs, metrics.NewDesc(m.Name, m.Help, m.Labels, nil, metrics.ALPHA, ""))
+		c.descs = append(c.descs, m.Desc())
 	}
 	return c
 }

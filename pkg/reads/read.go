@@ -130,7 +130,7 @@ func (r *read) count() {
 	if recorded {
 		r.annotate(reading)
 	}
-	source := sourceOf(reading.Source)
+	source := SourceOf(reading.Source)
 	r.key.source, r.key.index = source, reading.Index
 	r.row = r.tracker.table.touch(r.key, r.version, r.tracker.clock.Now(), r.served)
 	r.counts = r.tracker.counters.of(series{
@@ -143,8 +143,8 @@ func (r *read) count() {
 	r.counts.add(failed, scanned, returned, r.written)
 }
 
-// sourceOf is the name of a source in the API. It is empty where nothing was read.
-func sourceOf(source annexed.Source) kubeannex.ListSource {
+// SourceOf is the name of a source in the API. It is empty where nothing was read.
+func SourceOf(source annexed.Source) kubeannex.ListSource {
 	switch source {
 	case annexed.SourceCache:
 		return kubeannex.ListSourceCache

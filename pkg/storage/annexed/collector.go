@@ -34,7 +34,8 @@ type Description struct {
 	Gauge bool
 }
 
-func (d Description) desc() *metrics.Desc {
+// Desc declares the metric, of stability ALPHA, to a collector.
+func (d Description) Desc() *metrics.Desc {
 	return metrics.NewDesc(d.Name, d.Help, d.Labels, nil, metrics.ALPHA, "")
 }
 
@@ -83,8 +84,8 @@ func Descriptions() []Description {
 
 func newCollector(source *Metrics) *collector {
 	return &collector{
-		source: source, requests: requestsDescription().desc(), listed: listedDescription().desc(),
-		entries: entriesDescription().desc(), bytes: bytesDescription().desc(), caches: cachesDescription().desc(), fill: fillDescription().desc(),
+		source: source, requests: requestsDescription().Desc(), listed: listedDescription().Desc(),
+		entries: entriesDescription().Desc(), bytes: bytesDescription().Desc(), caches: cachesDescription().Desc(), fill: fillDescription().Desc(),
 	}
 }
 
