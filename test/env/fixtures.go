@@ -84,11 +84,6 @@ func PlanetResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: FixtureGroup, Version: "v1", Resource: "planets"}
 }
 
-// MorphResource names the morphs of one version.
-func MorphResource(version string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: FixtureGroup, Version: version, Resource: "morphs"}
-}
-
 // Object builds an object of the fixture group at version v1.
 func Object(kind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
@@ -151,6 +146,15 @@ func EnsureNamespace(ctx context.Context, config *rest.Config, name string) erro
 		return fmt.Errorf("creating namespace %s: %w", name, err)
 	}
 	return nil
+}
+
+// InstallGadgets is InstallCRD of GadgetCRD.
+func InstallGadgets(ctx context.Context, config *rest.Config) error {
+	crd, err := GadgetCRD()
+	if err != nil {
+		return err
+	}
+	return InstallCRD(ctx, config, crd)
 }
 
 // InstallCRD creates a CRD at the server of config and waits until it is

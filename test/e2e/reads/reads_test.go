@@ -37,7 +37,10 @@ const patience = time.Minute
 // name and user agent, and its request by one audit ID in the logs of both servers.
 func TestBehindACluster(t *testing.T) {
 	ctx, e, dir := t.Context(), env.ForTest(t), t.TempDir()
-	policy := writePolicy(t, dir)
+	policy, err := env.WriteAuditPolicy(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	hostLog, annexLog := filepath.Join(dir, "host.log"), filepath.Join(dir, "annex.log")
 	host, err := e.StartHost(ctx, env.HostOptions{APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + hostLog}})
 	if err != nil {
@@ -136,16 +139,6 @@ func planetsList(t *testing.T, log string) types.UID {
 		t.Fatalf("waiting for the audit event in %s: %v", filepath.Base(log), err)
 	}
 	return id
-}
-
-// writePolicy writes an audit policy that takes everything.
-func writePolicy(t *testing.T, dir string) (file string) {
-	t.Helper()
-	file = filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // checkPlugin asks by kubectl what the list of ann costs, what one of a kind that the

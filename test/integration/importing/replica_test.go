@@ -113,11 +113,7 @@ func TestGroupInAnEtcdOfItsOwn(t *testing.T) {
 // TestStandaloneHasNoGate shows that a server without a cluster serves a group whatever its AnnexedGroup says.
 func TestStandaloneHasNoGate(t *testing.T) {
 	server := testserver.StartStandalone(t)
-	crd, err := env.GadgetCRD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.InstallCRD(t.Context(), server.ClientConfig, crd); err != nil {
+	if err := env.InstallGadgets(t.Context(), server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}
 	if server.Config.ExtraConfig.Gated {

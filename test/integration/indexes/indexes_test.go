@@ -43,17 +43,14 @@ type world struct {
 func startWorld(t *testing.T) world {
 	t.Helper()
 	server := testserver.StartStandalone(t)
-	crd, err := env.GadgetCRD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.InstallCRD(t.Context(), server.ClientConfig, crd); err != nil {
+	if err := env.InstallGadgets(t.Context(), server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}
 	if err := env.SeedGadgets(t.Context(), server.ClientConfig, namespace, gadgets); err != nil {
 		t.Fatal(err)
 	}
 	var w world
+	var err error
 	if w.dynamic, err = dynamic.NewForConfig(server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}

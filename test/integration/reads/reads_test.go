@@ -268,11 +268,7 @@ func TestADeletedDefinitionIsForgotten(t *testing.T) {
 // TestAlone checks that a server without a gate keeps account too, but not of its own requests.
 func TestAlone(t *testing.T) {
 	server := testserver.StartStandalone(t)
-	crd, err := env.GadgetCRD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.InstallCRD(t.Context(), server.ClientConfig, crd); err != nil {
+	if err := env.InstallGadgets(t.Context(), server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}
 	for _, user := range []string{"", "alice"} {

@@ -49,7 +49,11 @@ type world struct {
 func startWorld(t *testing.T) world {
 	t.Helper()
 	dir := t.TempDir()
-	policy, log := writePolicy(t, dir), filepath.Join(dir, "audit.log")
+	policy, err := env.WriteAuditPolicy(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, "audit.log")
 	w := world{
 		World:    adopted.Start(t, "--audit-policy-file="+policy, "--audit-log-path="+log),
 		auditLog: log,
@@ -58,7 +62,6 @@ func startWorld(t *testing.T) world {
 	if err := w.Server.Config.ExtraConfig.Reads.Register(w.registry.CustomRegister); err != nil {
 		t.Fatal(err)
 	}
-	var err error
 	if w.annex, err = versioned.NewForConfig(w.Config(t, adopted.Somebody)); err != nil {
 		t.Fatal(err)
 	}
@@ -67,16 +70,6 @@ func startWorld(t *testing.T) world {
 		t.Fatal(err)
 	}
 	return w
-}
-
-// writePolicy writes an audit policy that takes everything.
-func writePolicy(t *testing.T, dir string) (file string) {
-	t.Helper()
-	file = filepath.Join(dir, "policy.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
 
 // client is a client of a user with a user agent.

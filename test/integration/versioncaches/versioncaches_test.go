@@ -34,14 +34,11 @@ type world struct {
 func startWorld(t *testing.T) world {
 	t.Helper()
 	server := testserver.StartStandalone(t)
-	crd, err := env.GadgetCRD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.InstallCRD(t.Context(), server.ClientConfig, crd); err != nil {
+	if err := env.InstallGadgets(t.Context(), server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}
 	var w world
+	var err error
 	if w.dynamic, err = dynamic.NewForConfig(server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}

@@ -89,11 +89,7 @@ func kinds() map[string]kind {
 func startServer(t *testing.T) dynamic.Interface {
 	t.Helper()
 	server := testserver.StartStandalone(t)
-	crd, err := env.GadgetCRD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.InstallCRD(t.Context(), server.ClientConfig, crd); err != nil {
+	if err := env.InstallGadgets(t.Context(), server.ClientConfig); err != nil {
 		t.Fatal(err)
 	}
 	client, err := dynamic.NewForConfig(server.ClientConfig)
