@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -451,4 +452,58 @@ type corruptTransformer struct {
 
 func (t corruptTransformer) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
 	return nil, false, t.err
+}
+
+// TestFirstListIsExplained explains lists of a version without a cache, and sends them.
+func TestFirstListIsExplained(t *testing.T) {
+	limited := everyPod()
+	limited.Predicate.Limit = 500
+	limitedAny := limited
+	limitedAny.ResourceVersion = "0"
+	anyState := everyPod()
+	anyState.ResourceVersion = "0"
+	type decision struct {
+		Source       Source
+		Rule         Rule
+		LimitIgnored bool
+	}
+	for name, tc := range map[string]struct {
+		opts storage.ListOptions
+		want decision
+	}{
+		"latest state":           {opts: everyPod(), want: decision{Source: SourceCache, Rule: RuleNotStarted}},
+		"any state":              {opts: anyState, want: decision{Source: SourceCache, Rule: RuleNotStarted}},
+		"page of any state":      {opts: limitedAny, want: decision{Source: SourceEtcd, Rule: RuleNotReady}},
+		"page of the latest one": {opts: limited, want: decision{Source: SourceEtcd, Rule: RuleNotReady}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t, cached, stackOptions{lazy: true})
+			createPod(t.Context(), t, s, "web")
+			filled, fill := make(chan struct{}), rotationOf(s.Interface).fill
+			rotationOf(s.Interface).fill = func() error {
+				<-filled
+				return fill()
+			}
+			release := sync.OnceFunc(func() { close(filled) })
+			defer release()
+			ctx, explained := WithExplanation(t.Context())
+			if err := s.GetList(ctx, podPrefix, tc.opts, newPodList()); err != nil {
+				t.Fatal(err)
+			}
+			got, _ := explained.Reading()
+			if diff := cmp.Diff(tc.want, decision{got.Source, got.Rule, got.LimitIgnored}); diff != "" {
+				t.Errorf("explained (-want +got):\n%s", diff)
+			}
+			if tc.want.Source == SourceCache {
+				release()
+			}
+			ctx, sent := WithRecorder(t.Context())
+			if err := s.GetList(ctx, podPrefix, tc.opts, newPodList()); err != nil {
+				t.Fatal(err)
+			}
+			if reading, _ := sent.Reading(); reading.Source != got.Source || reading.LimitIgnored != got.LimitIgnored {
+				t.Errorf("the list was answered as %+v, and explained as %+v", reading, got)
+			}
+		})
+	}
 }

@@ -146,7 +146,7 @@ func (u uncachedReads) explainList(ctx context.Context, recorder *Recorder, key 
 }
 
 // decide says from where a list would be served. Upstream decides for a cache that has just
-// been filled, which has no state of before.
+// been filled, which has no state of before. What needs no cache does not wait for that.
 func (u uncachedReads) decide(key string, opts storage.ListOptions) (Reading, error) {
 	reading, refused := u.reading(), Reading{Rule: u.rule, Total: -1}
 	if _, _, err := storage.ValidateListOptions(key, u.store.Versioner(), opts); err != nil {
@@ -165,6 +165,10 @@ func (u uncachedReads) decide(key string, opts storage.ListOptions) (Reading, er
 	}
 	if _, err := u.store.Versioner().ParseResourceVersion(opts.ResourceVersion); err != nil {
 		return refused, err
+	}
+	if !needsCache(opts) {
+		reading.Source, reading.Rule = SourceEtcd, RuleNotReady
+		return reading, nil
 	}
 	reading.LimitIgnored = opts.Recursive && opts.Predicate.Limit > 0 && opts.ResourceVersion == "0"
 	return reading, nil
