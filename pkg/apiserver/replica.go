@@ -6,7 +6,6 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"sync"
@@ -14,7 +13,6 @@ import (
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/gone"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -31,6 +30,9 @@ func (d groupData) Replica(ctx context.Context, group *kubeannex.AnnexedGroup) (
 	status := v1alpha1.ReplicaStatus{Serving: v1alpha1.ServingOpen}
 	if d.gate != nil {
 		status.Serving = d.gate.Serving(group.Name)
+	}
+	for _, disabled := range d.disabled() {
+		status.DisabledPlugins = append(status.DisabledPlugins, disabled.Plugin)
 	}
 	definitions, err := d.definitionsOf(group.Name)
 	if err != nil {
@@ -112,20 +114,11 @@ func (p *cacheProbe) probe(ctx context.Context, definition *apiextensionsv1.Cust
 	}
 	for _, version := range rest {
 		err := p.client.Get().AbsPath("apis", version.Group, version.Version, object).MaxRetries(0).Do(ctx).Error()
-		if err != nil && !isDeleted(err, path.Base(object)) {
+		if err != nil && !gone.Object(err, path.Base(object)) {
 			return err
 		}
 	}
 	return nil
-}
-
-// isDeleted says that a server knows the kind of an object, but not the object. A path that
-// is not served, which apiextensions answers for a version that it does not know yet, is 404
-// too, but no Status that names the object.
-func isDeleted(err error, name string) bool {
-	status, ok := errors.AsType[*apierrors.StatusError](err)
-	return ok && apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) &&
-		status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == name
 }
 
 // split parts the served versions into the stored one, or the first where that is not

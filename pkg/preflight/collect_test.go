@@ -13,6 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
@@ -262,6 +263,40 @@ func TestReadsThatFail(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("findings differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestConversionOfWhatIsGone asks for an object by another version after it was listed: it may
+// have been deleted, but a server that does not know the version has proved nothing.
+func TestConversionOfWhatIsGone(t *testing.T) {
+	widgets := schema.GroupResource{Group: preflighttest.Group, Resource: "widgets"}
+	for name, test := range map[string]struct {
+		answer    func(name string) error
+		wantError bool
+	}{
+		"the object":  {answer: func(name string) error { return apierrors.NewNotFound(widgets, name) }},
+		"the version": {answer: func(string) error { return apierrors.NewGenericServerResponse(404, "get", widgets, "", "", 0, true) }, wantError: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clients, fakes, err := fullCluster().Clients()
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The fake server converts nothing.
+			fakes.Dynamic.PrependReactor("list", "widgets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				converted := *preflighttest.Widget("one")
+				return action.GetResource().Version == "v1alpha1", &unstructured.UnstructuredList{Items: []unstructured.Unstructured{converted}}, nil
+			})
+			asked := 0
+			fakes.Dynamic.PrependReactor("get", "widgets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				asked++
+				return true, nil, test.answer(action.(clienttesting.GetAction).GetName())
+			})
+			_, err = preflight.Collect(t.Context(), clients, preflighttest.Group, preflight.Options{})
+			if (err != nil) != test.wantError || asked == 0 {
+				t.Errorf("asked %d times, got error %v", asked, err)
 			}
 		})
 	}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/kubeannex/annex/pkg/gone"
 )
 
 func (c *collector) lookAtObjects(ctx context.Context) error {
@@ -84,7 +86,7 @@ func (c *collector) unlistable(resource *Resource, version, check string, err er
 	switch status, ok := errors.AsType[*apierrors.StatusError](err); {
 	case apierrors.IsForbidden(err):
 		c.addf(SeverityWarning, check, "%s could not be read and are not counted: %s", resource.Name, reason(err))
-	case ok && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsUnauthorized(err):
+	case ok && !apierrors.IsNotFound(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsUnauthorized(err):
 		c.addf(SeverityRefusal, check, "%s cannot be listed in version %s, which the copy has to do (%s): mend this first", resource.Name, version, status.ErrStatus.Message)
 	default:
 		return fmt.Errorf("listing %s in version %s: %w", resource.Name, version, err)
@@ -164,7 +166,7 @@ func (c *collector) convertOne(ctx context.Context, resource *Resource, version 
 	}
 	first := &list.Items[0]
 	_, err = objects.Namespace(first.GetNamespace()).Get(ctx, first.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if gone.Object(err, first.GetName()) {
 		return nil // deleted since the list
 	}
 	return err

@@ -50,5 +50,7 @@ func NewControllerCommand(ctx context.Context) *cobra.Command {
 		},
 	}
 	command.AddFlags(cmd, opts.Flags())
+	cmd.AddCommand(newCheckUninstallCommand(ctx))
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	return cmd
 }

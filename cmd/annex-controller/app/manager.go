@@ -5,6 +5,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/kubeannex/annex/cmd/annex-controller/app/options"
+	"github.com/kubeannex/annex/pkg/controller/certificates"
 	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
 	"github.com/kubeannex/annex/pkg/generated/informers/externalversions"
 )
@@ -36,7 +38,7 @@ const resync = 30 * time.Second
 
 // newManager returns the manager, and what tells whether this process leads; that
 // is nil without an election.
-func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Manager, func(context.Context) (bool, error), error) {
+func newManager(config *rest.Config, opts options.CompletedOptions, replica *certificates.Replica) (manager.Manager, func(context.Context) (bool, error), error) {
 	var lock resourcelock.Interface
 	var leading func(context.Context) (bool, error)
 	if opts.LeaderElect {
@@ -54,12 +56,11 @@ func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Man
 		LeaderElection:                opts.LeaderElect,
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
+		LivenessEndpointName:          "/livez", // as annex-apiserver has it
 		Metrics:                       metricsOptions(opts.MetricsBindAddress),
 
 		LeaderElectionResourceLockInterface: lock,
-		WebhookServer: webhook.NewServer(webhook.Options{
-			Host: opts.Webhook.BindAddress, Port: opts.Webhook.Port, CertDir: opts.Webhook.CertDir,
-		}),
+		WebhookServer:                       webhookServer(opts, replica),
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("setting the controller up: %w", err)
@@ -67,11 +68,23 @@ func newManager(config *rest.Config, opts options.CompletedOptions) (manager.Man
 	return mgr, leading, nil
 }
 
+// webhookServer presents the certificate of a directory, or the one that the
+// controller issues.
+func webhookServer(opts options.CompletedOptions, replica *certificates.Replica) webhook.Server {
+	config := webhook.Options{Host: opts.Webhook.BindAddress, Port: opts.Webhook.Port, CertDir: opts.Webhook.CertDir}
+	if replica != nil {
+		config.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = replica.GetCertificate }}
+	}
+	return webhook.NewServer(config)
+}
+
 // addController watches AnnexedGroups at annex itself, so that they are seen also
 // while the host does not reach annex, and definitions and APIServices at the
 // host: one that somebody deletes comes back as kube-apiserver's own, and clients
-// read the host's old copies until it is annex's again.
-func addController(mgr manager.Manager, reconciler reconcile.Reconciler, groups annexclient.Interface) error {
+// read the host's old copies until it is annex's again. Annex is not asked before
+// trusted is closed: it could not be verified, and every failure makes an informer
+// wait for longer.
+func addController(mgr manager.Manager, reconciler reconcile.Reconciler, groups annexclient.Interface, trusted <-chan struct{}) error {
 	annexedGroups, err := controller.New("annexedgroup", mgr, controllerOptions(reconciler))
 	if err != nil {
 		return fmt.Errorf("making the controller: %w", err)
@@ -93,6 +106,11 @@ func addController(mgr manager.Manager, reconciler reconcile.Reconciler, groups 
 		}
 	}
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-trusted:
+		}
 		factory.StartWithContext(ctx)
 		<-ctx.Done()
 		factory.Shutdown()

@@ -23,12 +23,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/kubeannex/annex/cmd/annex-controller/app/options"
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup"
+	"github.com/kubeannex/annex/pkg/controller/certificates"
 	"github.com/kubeannex/annex/pkg/controller/definitionguard"
 	"github.com/kubeannex/annex/pkg/controller/fence"
 	"github.com/kubeannex/annex/pkg/controller/ownerhold"
@@ -50,26 +52,52 @@ const (
 // annex when they do not answer.
 func Run(ctx context.Context, opts options.CompletedOptions) error {
 	logf.SetLogger(klog.Background())
-	connections, err := opts.Connections()
+	connections, authorities, err := opts.Connections()
 	if err != nil {
 		return err
 	}
 	if connections.Username, err = whoAmI(ctx, connections.Host.Kube); err != nil {
 		return err
 	}
-	mgr, leading, err := newManager(connections.Host.Config, opts)
+	replica := newReplica(opts, connections, authorities)
+	mgr, leading, err := newManager(connections.Host.Config, opts, replica)
 	if err != nil {
+		return err
+	}
+	if err := addCertificates(mgr, opts, connections, authorities, replica); err != nil {
+		return err
+	}
+	moves := annexedgroup.NewMetrics()
+	if err := moves.Register(ctrlmetrics.Registry.Register); err != nil {
 		return err
 	}
 	reconciler := &annexedgroup.Reconciler{
 		Connections: *connections,
+		Metrics:     moves,
 		Recorder:    mgr.GetEventRecorder(name),
 		Clock:       clock.RealClock{},
 		Leading:     leading,
 
 		HostRequestTimeout: opts.HostRequestTimeout,
 	}
-	server := mgr.GetWebhookServer()
+	registerWebhooks(mgr.GetWebhookServer(), reconciler)
+	if err := addController(mgr, reconciler, connections.Annex.Groups, authorities.Annex.Known()); err != nil {
+		return err
+	}
+	if err := mgr.Add(manager.RunnableFunc(reconciler.KeepFences)); err != nil {
+		return fmt.Errorf("adding the keeper of fences: %w", err)
+	}
+	if err := addChecks(mgr, replica); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running the controller: %w", err)
+	}
+	return nil
+}
+
+func registerWebhooks(server webhook.Server, reconciler *annexedgroup.Reconciler) {
+	connections := &reconciler.Connections
 	server.Register(fence.Path, &fence.Handler{Username: connections.Username})
 	server.Register(ownerhold.Path, ownerhold.NewWebhook())
 	server.Register(definitionguard.Path, definitionguard.NewWebhook(&definitionguard.Handler{
@@ -78,19 +106,6 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 			Client: connections.Host.APIServices, Service: connections.AnnexService, CA: connections.AnnexCA, Clock: clock.RealClock{},
 		},
 	}))
-	if err := addController(mgr, reconciler, connections.Annex.Groups); err != nil {
-		return err
-	}
-	if err := mgr.Add(manager.RunnableFunc(reconciler.KeepFences)); err != nil {
-		return fmt.Errorf("adding the keeper of fences: %w", err)
-	}
-	if err := addChecks(mgr, server); err != nil {
-		return err
-	}
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running the controller: %w", err)
-	}
-	return nil
 }
 
 // whoAmI asks the host for the controller's own name.
@@ -119,12 +134,18 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-func addChecks(mgr manager.Manager, server webhook.Server) error {
+func addChecks(mgr manager.Manager, replica *certificates.Replica) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("adding a health check: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("webhooks", server.StartedChecker()); err != nil {
-		return fmt.Errorf("adding a readiness check: %w", err)
+	checks := map[string]healthz.Checker{"webhooks": mgr.GetWebhookServer().StartedChecker()}
+	if replica != nil {
+		checks["certificates"] = replica.Check
+	}
+	for name, check := range checks {
+		if err := mgr.AddReadyzCheck(name, check); err != nil {
+			return fmt.Errorf("adding a readiness check: %w", err)
+		}
 	}
 	return nil
 }

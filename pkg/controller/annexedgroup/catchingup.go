@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/pkg/gone"
 )
 
 const (
@@ -181,7 +181,7 @@ func (r *Reconciler) fetch(ctx context.Context, importer *importer, keys []strin
 			work.Go(func() (err error) {
 				namespace, name := splitKey(key)
 				objects[i], err = r.Connections.Host.Dynamic.Resource(importer.resource.storage).Namespace(namespace).Get(readCtx, name, metav1.GetOptions{})
-				if apierrors.IsNotFound(err) {
+				if gone.Object(err, name) {
 					// Gone since the list: the next round sees that.
 					objects[i], err = nil, nil
 				}

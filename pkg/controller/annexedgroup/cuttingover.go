@@ -155,7 +155,7 @@ func (r *Reconciler) takenOver(service *apiregistrationv1.APIService) *apiregist
 	service.Labels = maps.Clone(service.Labels)
 	delete(service.Labels, definitionguard.AutomanagedLabel)
 	service.Spec.Service = r.Connections.AnnexService.DeepCopy()
-	service.Spec.CABundle = r.Connections.AnnexCA
+	service.Spec.CABundle = r.Connections.AnnexCA()
 	service.Spec.InsecureSkipTLSVerify = false
 	return service
 }

@@ -58,7 +58,7 @@ func TestTakeOverVersion(t *testing.T) {
 			r := &Reconciler{Connections: cluster.Connections{
 				Host:         &cluster.Server{APIServices: client},
 				AnnexService: apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: ptr.To[int32](443)},
-				AnnexCA:      []byte("authority"),
+				AnnexCA:      func() []byte { return []byte("authority") },
 			}}
 			err := r.takeOverVersion(t.Context(), tc.stored)
 			if (err != nil) != tc.wantErr {

@@ -19,6 +19,7 @@ import (
 	"github.com/kubeannex/annex/pkg/controller/definitionguard"
 	"github.com/kubeannex/annex/pkg/controller/routeguard"
 	"github.com/kubeannex/annex/pkg/digest"
+	"github.com/kubeannex/annex/pkg/gone"
 )
 
 // reasonOrphaned is why annex does not have the cluster's definitions: it has more.
@@ -49,7 +50,7 @@ func (r *Reconciler) guardDefinitions(ctx context.Context) error {
 		}
 	}
 	guard := &definitionguard.Guard{
-		Client: r.Connections.Host.Kube, Webhook: r.Connections.Webhook, Username: r.Connections.Username,
+		Client: r.Connections.Host.Kube, Webhook: r.Connections.WebhookClient(), Username: r.Connections.Username,
 	}
 	routes := &routeguard.Guard{Client: r.Connections.Host.Kube, Service: r.Connections.AnnexService, Username: r.Connections.Username}
 	needed := len(guarded) > 0
@@ -204,7 +205,7 @@ func (r *Reconciler) followDefinition(ctx context.Context, group *kubeannexv1alp
 	definitions := r.Connections.Annex.Definitions.ApiextensionsV1().CustomResourceDefinitions()
 	stored, err := definitions.Get(ctx, definition.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case gone.Object(err, definition.Name):
 		// Of a kind that is new the cluster has no copies.
 		resourceStatus(group, definition.Spec.Names.Plural).HostDigest = digest.Set{}.String()
 	case err != nil:
@@ -245,14 +246,14 @@ func (r *Reconciler) followDeletion(ctx context.Context, group *kubeannexv1alpha
 	}
 	definitions := r.Connections.Annex.Definitions.ApiextensionsV1().CustomResourceDefinitions()
 	stored, err := definitions.Get(ctx, definition.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !gone.Object(err, definition.Name) {
 		return false, fmt.Errorf("reading definition %s of annex: %w", definition.Name, err)
 	}
 	if err == nil {
 		if stored.DeletionTimestamp == nil {
 			err = definitions.Delete(ctx, definition.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(stored.UID))})
 		}
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err != nil && !gone.Object(err, definition.Name) {
 			return false, fmt.Errorf("deleting definition %s in annex: %w", definition.Name, err)
 		}
 		return false, nil

@@ -36,7 +36,7 @@ var errFenceTooOld = errors.New("the fence could not be kept up")
 
 // fences are the fences of the host.
 func (r *Reconciler) fences() *fence.Fences {
-	return &fence.Fences{Client: r.Connections.Host.Kube, Webhook: r.Connections.Webhook, Namespace: r.Connections.Namespace}
+	return &fence.Fences{Client: r.Connections.Host.Kube, Webhook: r.Connections.WebhookClient(), Namespace: r.Connections.Namespace}
 }
 
 // fence holds writes back on every kube-apiserver and copies the last changes.

@@ -36,6 +36,7 @@ type importer struct {
 	group    string
 	resource resource
 	ledger   *ledger
+	metrics  *Metrics
 
 	body    bytes.Buffer
 	objects int
@@ -45,7 +46,7 @@ type importer struct {
 }
 
 func (r *Reconciler) newImporter(group string, res resource, l *ledger) *importer {
-	return &importer{client: r.Connections.Annex.Groups.KubeannexV1alpha1().RESTClient(), mustLead: r.mustLead, group: group, resource: res, ledger: l}
+	return &importer{client: r.Connections.Annex.Groups.KubeannexV1alpha1().RESTClient(), mustLead: r.mustLead, group: group, resource: res, ledger: l, metrics: r.Metrics}
 }
 
 // put adds an object that was read from the source, in the storage version. One
@@ -130,6 +131,7 @@ func (i *importer) flush(ctx context.Context) error {
 	for _, learn := range i.pending {
 		learn()
 	}
+	i.metrics.wrote(i.group, i.resource.plural, toAnnex, i.objects)
 	i.body.Reset()
 	i.objects, i.content, i.pending = 0, digest.Set{}, nil
 	return nil

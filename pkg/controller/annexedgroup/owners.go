@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup/hostcopy"
 	"github.com/kubeannex/annex/pkg/controller/ownerhold"
+	"github.com/kubeannex/annex/pkg/gone"
 )
 
 const (
@@ -38,7 +39,7 @@ type dependent struct {
 }
 
 func (r *Reconciler) holds() *ownerhold.Holds {
-	return &ownerhold.Holds{Client: r.Connections.Host.Kube, Webhook: r.Connections.Webhook, Namespace: r.Connections.Namespace}
+	return &ownerhold.Holds{Client: r.Connections.Host.Kube, Webhook: r.Connections.WebhookClient(), Namespace: r.Connections.Namespace}
 }
 
 // holdCollector keeps the garbage collector off, on every kube-apiserver.
@@ -210,7 +211,8 @@ func (r *Reconciler) repair(ctx context.Context, d dependent, owners hostcopy.Ow
 		_, err = objects.Patch(ctx, d.name, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
+	// In a namespace that is gone nobody can write to it.
+	if err != nil && !gone.Object(err, d.name) && !gone.Object(err, d.namespace) {
 		return fmt.Errorf("repairing the ownerReferences of %s %s/%s: %w", d.resource.GroupResource(), d.namespace, d.name, err)
 	}
 	return nil

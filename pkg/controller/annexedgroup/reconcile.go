@@ -36,6 +36,8 @@ type Reconciler struct {
 	Leading func(context.Context) (bool, error)
 	// HostRequestTimeout is how long a request lives at most that is under way in a kube-apiserver.
 	HostRequestTimeout time.Duration
+	// Metrics are told what happens. Nil counts nothing.
+	Metrics *Metrics
 
 	sessions sessions
 	releases releases
@@ -101,6 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.sessions.drop(request.Name)
 		r.releases.drop(request.Name)
 		r.known.drop(request.Name)
+		r.Metrics.gone(request.Name, r.Clock.Now())
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -117,6 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, stepErr // the status is the other's
 	}
 	r.conclude(group, stored, result, stepErr)
+	r.Metrics.observe(stored, group, r.Clock.Now())
 	// A step that wrote in between may have come back to what was stored at its beginning.
 	if stored.ResourceVersion != group.ResourceVersion || !apiequality.Semantic.DeepEqual(stored.Status, group.Status) {
 		_, err := groups.UpdateStatus(ctx, group, metav1.UpdateOptions{})

@@ -9,12 +9,12 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup/hostcopy"
+	"github.com/kubeannex/annex/pkg/gone"
 )
 
 // releaseRound brings the host's copies to what annex has, and returns how many differed.
@@ -107,7 +107,7 @@ func (o *releaseRound) remove(ctx context.Context, key string) error {
 func (o *releaseRound) removeCopy(ctx context.Context, key string) error {
 	namespace, name := splitKey(key)
 	have, err := o.r.Connections.Host.Metadata.Resource(o.copies.resource.private()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if gone.Object(err, name) {
 		return nil
 	}
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *releaseRound) removeCopy(ctx context.Context, key string) error {
 func (o *releaseRound) fetch(ctx context.Context, key string) error {
 	namespace, name := splitKey(key)
 	object, err := o.r.Connections.Annex.Dynamic.Resource(o.copies.resource.storage).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if gone.Object(err, name) {
 		return nil
 	}
 	if err != nil {
@@ -186,7 +186,7 @@ func (o *releaseRound) write(ctx context.Context, wanted *unstructured.Unstructu
 	var have *unstructured.Unstructured
 	if exists {
 		found, err := o.r.Connections.Host.Dynamic.Resource(o.copies.resource.private()).Namespace(wanted.GetNamespace()).Get(ctx, wanted.GetName(), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if gone.Object(err, wanted.GetName()) {
 			o.copies.forget(keyOf(wanted))
 			return errCopiesDiffer
 		}
@@ -199,5 +199,6 @@ func (o *releaseRound) write(ctx context.Context, wanted *unstructured.Unstructu
 	if err != nil {
 		return err
 	}
+	o.r.Metrics.wrote(o.copies.resource.storage.Group, o.copies.resource.plural, toCluster, 1)
 	return o.copies.put(written)
 }

@@ -109,6 +109,9 @@ func setCondition(group *kubeannexv1alpha1.AnnexedGroup, kind string, status met
 	})
 }
 
+// reasonDone is the reason of a condition Progressing that is false because there is nothing to do.
+const reasonDone = "Done"
+
 // setProgressing shows whether the step that has ended goes on.
 func (r *Reconciler) setProgressing(group *kubeannexv1alpha1.AnnexedGroup, err error) {
 	const kind = kubeannexv1alpha1.ConditionProgressing
@@ -124,7 +127,7 @@ func (r *Reconciler) setProgressing(group *kubeannexv1alpha1.AnnexedGroup, err e
 	case phase == kubeannexv1alpha1.PhasePreflight && meta.IsStatusConditionFalse(group.Status.Conditions, kubeannexv1alpha1.ConditionPreflightPassed):
 		setCondition(group, kind, metav1.ConditionFalse, "PreflightFailed", "The condition PreflightPassed says what has to be mended first")
 	case phase == kubeannexv1alpha1.PhaseAnnexed, phase == kubeannexv1alpha1.PhaseAborted:
-		setCondition(group, kind, metav1.ConditionFalse, "Done", "Nothing is left to do")
+		setCondition(group, kind, metav1.ConditionFalse, reasonDone, "Nothing is left to do")
 	default:
 		setCondition(group, kind, metav1.ConditionTrue, string(phase), "The group is in phase "+string(phase))
 	}

@@ -240,7 +240,7 @@ func startLab(t *testing.T, begin setup) *lab {
 		Annex:          annex,
 		AnnexEndpoints: func(context.Context) ([]*cluster.Server, error) { return []*cluster.Server{annex}, nil },
 		AnnexService:   apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: ptr.To[int32](443)},
-		AnnexCA:        []byte("authority"),
+		AnnexCA:        func() []byte { return []byte("authority") },
 		Username:       "annex-controller",
 		Namespace:      "annex-system",
 	}}

@@ -53,7 +53,21 @@ func (s *Server) Reconnect() { utilnet.CloseIdleConnectionsFor(s.httpClient.Tran
 
 // NewServer makes the clients. They share one connection.
 func NewServer(name string, config *rest.Config) (*Server, error) {
-	httpClient, err := rest.HTTPClientFor(config)
+	return NewFollowingServer(name, config, nil)
+}
+
+// NewFollowingServer is NewServer for a server that is verified by a bundle
+// instead of the authority of config. No bundle means that of config, and so do
+// credentials from a command, which bring a transport of their own.
+func NewFollowingServer(name string, config *rest.Config, bundle *Bundle) (*Server, error) {
+	transported := config
+	if bundle != nil && config.ExecProvider == nil {
+		var err error
+		if transported, err = following(config, bundle); err != nil {
+			return nil, fmt.Errorf("making a client of %s: %w", name, err)
+		}
+	}
+	httpClient, err := rest.HTTPClientFor(transported)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", name, err)
 	}
@@ -92,13 +106,26 @@ type Connections struct {
 	AnnexLeaving Endpoints
 
 	// AnnexService is what APIServices of adopted groups name, AnnexCA the
-	// authority (PEM) of annex's serving certificate.
+	// authorities (PEM) of annex's serving certificate. They are asked for each time,
+	// and nil while they are not known.
 	AnnexService apiregistrationv1.ServiceReference
-	AnnexCA      []byte
-	// Webhook is how kube-apiserver reaches the controller's webhook server, without a path.
-	Webhook admissionregistrationv1.WebhookClientConfig
+	AnnexCA      func() []byte
+	// Webhook is how kube-apiserver reaches the controller's webhook server, without a
+	// path and caBundle. Its authorities are WebhookCA.
+	Webhook   admissionregistrationv1.WebhookClientConfig
+	WebhookCA func() []byte
 	// Username is who the controller is at the host. The fence lets it pass.
 	Username string
 	// Namespace is where the controller keeps its own objects in the host.
 	Namespace string
+}
+
+// WebhookClient is Webhook with the authorities of now. Nobody else may be told
+// how to reach the webhooks: without authorities kube-apiserver could not verify them.
+func (c *Connections) WebhookClient() admissionregistrationv1.WebhookClientConfig {
+	config := *c.Webhook.DeepCopy()
+	if c.WebhookCA != nil {
+		config.CABundle = c.WebhookCA()
+	}
+	return config
 }

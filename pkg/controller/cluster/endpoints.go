@@ -23,8 +23,9 @@ import (
 // connections are used again.
 type Pool struct {
 	// kind is what messages call a process, such as "kube-apiserver".
-	kind string
-	base *rest.Config
+	kind   string
+	base   *rest.Config
+	bundle *Bundle
 
 	mu      sync.Mutex
 	servers map[string]*Server
@@ -38,6 +39,13 @@ func NewPool(kind string, base *rest.Config, serverName string) *Pool {
 	return &Pool{kind: kind, base: base, servers: map[string]*Server{}}
 }
 
+// Follow makes the pool verify servers by a bundle, see NewFollowingServer. It is
+// called before the first use.
+func (p *Pool) Follow(bundle *Bundle) *Pool {
+	p.bundle = bundle
+	return p
+}
+
 // Server returns the server at a URL.
 func (p *Pool) Server(address string) (*Server, error) {
 	p.mu.Lock()
@@ -47,7 +55,7 @@ func (p *Pool) Server(address string) (*Server, error) {
 	}
 	config := rest.CopyConfig(p.base)
 	config.Host = address
-	server, err := NewServer(p.kind+" "+address, config)
+	server, err := NewFollowingServer(p.kind+" "+address, config, p.bundle)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func newRegistrar(services ...runtime.Object) *Registrar {
 	return &Registrar{
 		Client:  aggregatorfake.NewClientset(services...),
 		Service: apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: ptr.To[int32](443)},
-		CA:      []byte("ca"), Clock: clocktesting.NewFakePassiveClock(now),
+		CA:      func() []byte { return []byte("ca") }, Clock: clocktesting.NewFakePassiveClock(now),
 	}
 }
 

@@ -4,6 +4,7 @@
 package definitionguard
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -44,9 +45,10 @@ const (
 type Registrar struct {
 	// Client is of the host.
 	Client aggregatorclient.Interface
-	// Service is annex, CA the authority (PEM) of its certificate.
+	// Service is annex, CA returns the authorities (PEM) of its certificate, nil while
+	// they are not known.
 	Service apiregistrationv1.ServiceReference
-	CA      []byte
+	CA      func() []byte
 	// Clock is the real one outside tests.
 	Clock clock.PassiveClock
 }
@@ -123,13 +125,17 @@ func (r *Registrar) Keep(ctx context.Context, version schema.GroupVersion, refre
 const refreshAnnotation = "kubeannex.io/definitions"
 
 func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, note func(*apiregistrationv1.APIService) bool) error {
+	authorities := r.CA()
+	if len(authorities) == 0 {
+		return fmt.Errorf("taking over APIService %s: the authority of annex is not known yet: look at the readiness of annex-controller", Name(version))
+	}
 	services := r.Client.ApiregistrationV1().APIServices()
 	again := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultBackoff, again, func() error {
 		service, err := services.Get(ctx, Name(version), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			service = &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: Name(version)}}
-			r.direct(service, version)
+			r.direct(service, version, authorities)
 			note(service)
 			_, err = services.Create(ctx, service, metav1.CreateOptions{})
 			return err
@@ -140,7 +146,7 @@ func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, not
 		if err := r.foreign(service); err != nil {
 			return err
 		}
-		changed := r.direct(service, version)
+		changed := r.direct(service, version, authorities)
 		if note(service) || changed {
 			_, err = services.Update(ctx, service, metav1.UpdateOptions{})
 		}
@@ -153,16 +159,16 @@ func (r *Registrar) change(ctx context.Context, version schema.GroupVersion, not
 }
 
 // direct sets what makes an APIService annex's and says whether anything changed.
-func (r *Registrar) direct(service *apiregistrationv1.APIService, version schema.GroupVersion) bool {
+func (r *Registrar) direct(service *apiregistrationv1.APIService, version schema.GroupVersion, authorities []byte) bool {
 	_, managed := service.Labels[AutomanagedLabel]
 	ported := service.Spec.Service != nil && portOf(service.Spec.Service) == portOf(&r.Service)
-	if !managed && r.Owns(service) && ported && string(service.Spec.CABundle) == string(r.CA) && !service.Spec.InsecureSkipTLSVerify {
+	if !managed && r.Owns(service) && ported && bytes.Equal(service.Spec.CABundle, authorities) && !service.Spec.InsecureSkipTLSVerify {
 		return false
 	}
 	delete(service.Labels, AutomanagedLabel)
 	service.Spec = apiregistrationv1.APIServiceSpec{
 		Group: version.Group, Version: version.Version,
-		Service: r.Service.DeepCopy(), CABundle: r.CA,
+		Service: r.Service.DeepCopy(), CABundle: authorities,
 		GroupPriorityMinimum: groupPriorityMinimum, VersionPriority: versionPriority,
 	}
 	return true

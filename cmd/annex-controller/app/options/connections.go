@@ -4,15 +4,16 @@
 package options
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"net/url"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/transport"
 	"k8s.io/utils/ptr"
 
+	"github.com/kubeannex/annex/pkg/controller/certificates"
 	"github.com/kubeannex/annex/pkg/controller/cluster"
 )
 
@@ -20,41 +21,59 @@ import (
 const userAgent = "annex-controller"
 
 // Connections reads the files and makes the clients. It sends nothing.
-func (o CompletedOptions) Connections() (*cluster.Connections, error) {
+func (o CompletedOptions) Connections() (*cluster.Connections, *Authorities, error) {
 	host, err := o.hostConfig()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	annex, err := o.annexConfig(host)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	service, err := parseService(o.AnnexService)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	authorities, err := o.authorities(annex)
+	if err != nil {
+		return nil, nil, err
 	}
 	connections := &cluster.Connections{
 		AnnexService: *service,
+		AnnexCA:      authorities.Annex.CABundle,
+		Webhook:      o.webhookClient(),
+		WebhookCA:    authorities.Webhooks.CABundle,
 		Namespace:    o.Namespace,
 		HostSampling: o.HostSampling,
 	}
-	if connections.AnnexCA, err = o.annexCA(annex); err != nil {
-		return nil, err
-	}
-	if connections.Webhook, err = o.webhookClient(); err != nil {
-		return nil, err
-	}
 	if connections.Host, err = cluster.NewServer("the cluster", host); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if connections.Annex, err = cluster.NewServer("annex", annex); err != nil {
-		return nil, err
+	trusted, err := o.trusted(annex, authorities)
+	if err != nil {
+		return nil, nil, err
 	}
-	return connections, o.connectEndpoints(connections)
+	if connections.Annex, err = cluster.NewFollowingServer("annex", annex, trusted); err != nil {
+		return nil, nil, err
+	}
+	return connections, authorities, o.connectEndpoints(connections, trusted)
+}
+
+// trusted is by whom annex is verified, nil for the authority that its kubeconfig names.
+func (o CompletedOptions) trusted(annex *rest.Config, authorities *Authorities) (*cluster.Bundle, error) {
+	if o.AnnexKubeconfig != "" {
+		if content, err := authorityOf(annex); err != nil || len(content) > 0 {
+			return nil, err
+		}
+	}
+	if o.Certificates.Issue && annex.ExecProvider != nil {
+		return nil, errors.New("--issue-certificates does not go with credentials from a command: name a kubeconfig with a token or a certificate by --annex-kubeconfig")
+	}
+	return authorities.Annex, nil
 }
 
 // connectEndpoints chooses between flags and EndpointSlices.
-func (o CompletedOptions) connectEndpoints(connections *cluster.Connections) error {
+func (o CompletedOptions) connectEndpoints(connections *cluster.Connections, trusted *cluster.Bundle) error {
 	hostName, err := cluster.ServerName(connections.Host.Config)
 	if err != nil {
 		return err
@@ -64,7 +83,7 @@ func (o CompletedOptions) connectEndpoints(connections *cluster.Connections) err
 		return err
 	}
 	hosts := cluster.NewPool("kube-apiserver", connections.Host.Config, hostName)
-	replicas := cluster.NewPool("annex-apiserver", connections.Annex.Config, annexServerName)
+	replicas := cluster.NewPool("annex-apiserver", connections.Annex.Config, annexServerName).Follow(trusted)
 	connections.HostEndpoints = cluster.Sliced(hosts, connections.Host.Kube, "default", "kubernetes")
 	if len(o.HostEndpoints) > 0 {
 		connections.HostEndpoints = cluster.Fixed(hosts, o.HostEndpoints)
@@ -115,37 +134,54 @@ func unlimited(config *rest.Config) *rest.Config {
 	return config
 }
 
-func (o CompletedOptions) annexCA(annex *rest.Config) ([]byte, error) {
-	if o.AnnexCAFile != "" {
-		content, err := os.ReadFile(o.AnnexCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading the authority of annex: %w: correct --annex-ca-file", err)
-		}
-		return content, nil
+// webhookClient is how the host reaches the webhooks, without authorities.
+func (o CompletedOptions) webhookClient() admissionregistrationv1.WebhookClientConfig {
+	if o.Webhook.URL != "" {
+		return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(o.Webhook.URL)}
 	}
-	tls, err := annex.TransportConfig()
-	if err != nil {
-		return nil, fmt.Errorf("reading the authority of annex: %w", err)
+	return admissionregistrationv1.WebhookClientConfig{
+		Service: &admissionregistrationv1.ServiceReference{Namespace: o.Namespace, Name: webhookService, Port: ptr.To[int32](443)},
 	}
-	if _, err := transport.TLSConfigFor(tls); err != nil {
-		return nil, fmt.Errorf("reading the authority of annex: %w: correct --annex-kubeconfig", err)
-	}
-	if len(tls.TLS.CAData) == 0 {
-		return nil, fmt.Errorf("the kubeconfig %s names no authority: name it by --annex-ca-file", o.AnnexKubeconfig)
-	}
-	return tls.TLS.CAData, nil
 }
 
-func (o CompletedOptions) webhookClient() (admissionregistrationv1.WebhookClientConfig, error) {
-	authority, err := os.ReadFile(o.Webhook.CAFile)
+// webhookNames are the name of the Service and, if there is one, that of the URL.
+func (o CompletedOptions) webhookNames() (service string, others []string, err error) {
+	service = webhookService + "." + o.Namespace + ".svc"
+	if o.Webhook.URL == "" {
+		return service, nil, nil
+	}
+	address, err := url.Parse(o.Webhook.URL)
 	if err != nil {
-		return admissionregistrationv1.WebhookClientConfig{}, fmt.Errorf("reading the authority of the webhook server: %w: correct --webhook-ca-file", err)
+		return "", nil, fmt.Errorf("parsing --webhook-url: %w", err)
 	}
-	config := admissionregistrationv1.WebhookClientConfig{CABundle: authority}
-	if o.Webhook.URL != "" {
-		config.URL = ptr.To(o.Webhook.URL)
-		return config, nil
+	return service, []string{address.Hostname()}, nil
+}
+
+// Leaves are the certificates that the controller issues for annex and itself.
+func (o CompletedOptions) Leaves() ([]certificates.Leaf, error) {
+	annex, err := parseService(o.AnnexService)
+	if err != nil {
+		return nil, err
 	}
-	config.Service = &admissionregistrationv1.ServiceReference{Namespace: o.Namespace, Name: webhookService, Port: ptr.To[int32](443)}
-	return config, nil
+	service, others, err := o.webhookNames()
+	if err != nil {
+		return nil, err
+	}
+	return []certificates.Leaf{
+		certificates.ServerLeaf(annex.Name + "." + annex.Namespace + ".svc"),
+		certificates.ControllerLeaf(service, others...),
+	}, nil
+}
+
+// WebhookEndpoints are all processes that serve webhooks.
+func (o CompletedOptions) WebhookEndpoints(connections *cluster.Connections, authorities *Authorities) (cluster.Endpoints, error) {
+	service, others, err := o.webhookNames()
+	if err != nil {
+		return nil, err
+	}
+	if len(others) > 0 {
+		return cluster.Fixed(cluster.NewPool("annex-controller", &rest.Config{}, others[0]).Follow(authorities.Webhooks), []string{o.Webhook.URL}), nil
+	}
+	pool := cluster.NewPool("annex-controller", &rest.Config{}, service).Follow(authorities.Webhooks)
+	return cluster.Sliced(pool, connections.Host.Kube, o.Namespace, webhookService), nil
 }

@@ -52,6 +52,8 @@ type Options struct {
 	HostRequestTimeout time.Duration
 	// Webhook is the controller's own server.
 	Webhook WebhookOptions
+	// Certificates say who issues them.
+	Certificates CertificateOptions
 	// Namespace is where the controller keeps its own objects.
 	Namespace string
 	// LeaderElect makes one of several processes work and the others wait.
@@ -84,6 +86,7 @@ func NewOptions() *Options {
 		HealthProbeBindAddress: ":8081",
 		MetricsBindAddress:     ":8080",
 		Webhook:                WebhookOptions{Port: defaultWebhookPort},
+		Certificates:           CertificateOptions{Validity: defaultValidity, AuthorityValidity: defaultAuthorityValidity, Settling: defaultSettling},
 		Logs:                   logs.NewOptions(),
 	}
 }
@@ -95,6 +98,7 @@ func (o *Options) Flags() cliflag.NamedFlagSets {
 	o.addMoveFlags(sections.FlagSet("cluster"))
 	o.addAnnexFlags(sections.FlagSet("annex"))
 	o.Webhook.addFlags(sections.FlagSet("webhooks"))
+	o.Certificates.addFlags(sections.FlagSet("certificates"))
 	o.addControllerFlags(sections.FlagSet("controller"))
 	logsapi.AddFlags(o.Logs, sections.FlagSet("logs"))
 	return sections
@@ -120,7 +124,7 @@ func (o *Options) addAnnexFlags(fs *pflag.FlagSet) {
 		"The kubeconfig file of annex itself, past the cluster. By default the credentials of the cluster are used at the Service --annex-service.")
 	fs.StringVar(&o.AnnexService, "annex-service", o.AnnexService, "The Service of annex that APIServices name, as namespace/name:port.")
 	fs.StringVar(&o.AnnexCAFile, "annex-ca-file", o.AnnexCAFile,
-		"The file with the authority of annex's serving certificate, which APIServices name. By default that of --annex-kubeconfig.")
+		"The file with the authority of annex's serving certificate, which APIServices name. It is read again when it changes. By default that of --annex-kubeconfig.")
 	fs.StringSliceVar(&o.AnnexEndpoints, "annex-endpoints", o.AnnexEndpoints,
 		"The URLs of all replicas of annex, past load balancers. By default they are read from the EndpointSlices of --annex-service.")
 }
@@ -129,14 +133,14 @@ func (o *WebhookOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.BindAddress, "webhook-bind-address", o.BindAddress, "The address that the webhook server listens on. By default all.")
 	fs.IntVar(&o.Port, "webhook-port", o.Port, "The port that the webhook server listens on.")
 	fs.StringVar(&o.CertDir, "webhook-cert-dir", o.CertDir, "The directory with tls.crt and tls.key of the webhook server. They are read again when they change.")
-	fs.StringVar(&o.CAFile, "webhook-ca-file", o.CAFile, "The file with the authority of that certificate. By default ca.crt in --webhook-cert-dir.")
+	fs.StringVar(&o.CAFile, "webhook-ca-file", o.CAFile, "The file with the authority of that certificate. It is read again when it changes. By default ca.crt in --webhook-cert-dir.")
 	fs.StringVar(&o.URL, "webhook-url", o.URL, "The address at which kube-apiserver reaches the webhook server. By default the Service "+webhookService+" in --namespace.")
 }
 
 func (o *Options) addControllerFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", o.Namespace, "The namespace of annex-controller.")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Makes one of several processes work and the others wait.")
-	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "The address of /healthz and /readyz. 0 serves none.")
+	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "The address of /livez and /readyz. 0 serves none.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "The address of /metrics. 0 serves none.")
 }
 
@@ -167,12 +171,8 @@ func (o CompletedOptions) Validate() []error {
 	if o.Namespace == "" {
 		errs = append(errs, errors.New("--namespace is empty: name the namespace of annex-controller"))
 	}
-	if o.AnnexKubeconfig == "" && o.AnnexCAFile == "" {
-		errs = append(errs, errors.New("--annex-ca-file is needed without --annex-kubeconfig: name the file with the authority of annex's serving certificate"))
-	}
-	if o.Webhook.CertDir == "" {
-		errs = append(errs, errors.New("--webhook-cert-dir is empty: name the directory with tls.crt and tls.key"))
-	}
+	errs = append(errs, o.validateFiles()...)
+	errs = append(errs, o.Certificates.validate()...)
 	if o.Webhook.Port < 1 || o.Webhook.Port > 65535 {
 		errs = append(errs, fmt.Errorf("--webhook-port is %d: it must be between 1 and 65535", o.Webhook.Port))
 	}
@@ -189,6 +189,25 @@ func (o CompletedOptions) Validate() []error {
 				errs = append(errs, fmt.Errorf("%s has %q: write https://host:port", flag, address))
 			}
 		}
+	}
+	return errs
+}
+
+// validateFiles returns what is wrong with the files of certificates: they are
+// needed unless the controller issues certificates itself.
+func (o CompletedOptions) validateFiles() []error {
+	if o.Certificates.Issue {
+		if o.AnnexCAFile != "" || o.Webhook.CertDir != "" || o.Webhook.CAFile != "" {
+			return []error{errors.New("--issue-certificates needs no files: leave --annex-ca-file, --webhook-cert-dir and --webhook-ca-file out")}
+		}
+		return nil
+	}
+	var errs []error
+	if o.AnnexKubeconfig == "" && o.AnnexCAFile == "" {
+		errs = append(errs, errors.New("--annex-ca-file is needed without --annex-kubeconfig and --issue-certificates: name the file with the authority of annex's serving certificate"))
+	}
+	if o.Webhook.CertDir == "" {
+		errs = append(errs, errors.New("--webhook-cert-dir is empty: name the directory with tls.crt and tls.key, or add --issue-certificates"))
 	}
 	return errs
 }

@@ -4,6 +4,7 @@
 package options
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -43,11 +44,15 @@ func TestFlagsReachTheirFields(t *testing.T) {
 	got := parse(t, "--kubeconfig=a", "--annex-kubeconfig=b", "--annex-service=ns/svc:1", "--annex-ca-file=c",
 		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--host-request-timeout=2m", "--webhook-bind-address=d", "--webhook-port=2",
 		"--webhook-cert-dir=e", "--webhook-ca-file=f", "--webhook-url=https://g/", "--namespace=h", "--leader-elect=false",
-		"--health-probe-bind-address=i", "--metrics-bind-address=j")
+		"--health-probe-bind-address=i", "--metrics-bind-address=j",
+		"--issue-certificates", "--certificate-validity=3h", "--authority-validity=4h", "--certificate-settling-time=5s", "--etcd-members=k,l")
 	want := Options{
 		Kubeconfig: "a", AnnexKubeconfig: "b", AnnexService: "ns/svc:1", AnnexCAFile: "c",
 		HostEndpoints: []string{"https://h1", "https://h2"}, AnnexEndpoints: []string{"https://a1"}, HostSampling: time.Second, HostRequestTimeout: 2 * time.Minute,
-		Webhook:   WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
+		Webhook: WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
+		Certificates: CertificateOptions{
+			Issue: true, Validity: 3 * time.Hour, AuthorityValidity: 4 * time.Hour, Settling: 5 * time.Second, EtcdMembers: []string{"k", "l"},
+		},
 		Namespace: "h", HealthProbeBindAddress: "i", MetricsBindAddress: "j", Logs: got.Logs,
 	}
 	if diff := cmp.Diff(want, *got.Options); diff != "" {
@@ -61,8 +66,23 @@ func TestValidate(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"enough":           {args: good},
-		"nothing":          {want: []string{"--annex-ca-file is needed without --annex-kubeconfig", "--webhook-cert-dir is empty"}},
+		"enough":            {args: good},
+		"nothing":           {want: []string{"--annex-ca-file is needed without --annex-kubeconfig", "--webhook-cert-dir is empty"}},
+		"issued":            {args: []string{"--issue-certificates", "--etcd-members=a"}},
+		"issued, and files": {args: append(good, "--issue-certificates"), want: []string{"--issue-certificates needs no files"}},
+		"members alone":     {args: append(good, "--etcd-members=a"), want: []string{"--etcd-members needs --issue-certificates"}},
+		"a short authority": {
+			args: []string{"--issue-certificates", "--certificate-validity=24h", "--authority-validity=48h"},
+			want: []string{"--authority-validity is 48h0m0s: it must be at least 3 times --certificate-validity, which is 24h0m0s"},
+		},
+		"a long settling": {
+			args: []string{"--issue-certificates", "--certificate-validity=6m"},
+			want: []string{"--certificate-settling-time is 5m0s: it must be at most a sixth of --certificate-validity, which is 6m0s"},
+		},
+		"no validity": {
+			args: []string{"--issue-certificates", "--certificate-validity=0", "--certificate-settling-time=0"},
+			want: []string{"--certificate-validity is 0s"},
+		},
 		"a bad service":    {args: append(good, "--annex-service=annex"), want: []string{`--annex-service is "annex": write namespace/name:port`}},
 		"a bad port":       {args: append(good, "--annex-service=ns/annex:99999"), want: []string{`--annex-service is "ns/annex:99999"`}},
 		"no namespace":     {args: append(good, "--namespace="), want: []string{"--namespace is empty"}},
@@ -103,7 +123,7 @@ func TestConnections(t *testing.T) {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	connections, err := parse(t, "--kubeconfig="+kubeconfig, "--annex-ca-file="+authority, "--webhook-cert-dir="+dir,
+	connections, authorities, err := parse(t, "--kubeconfig="+kubeconfig, "--annex-ca-file="+authority, "--webhook-cert-dir="+dir,
 		"--host-endpoints=https://10.0.0.1:6443").Connections()
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +131,7 @@ func TestConnections(t *testing.T) {
 	if got, want := connections.Annex.Config.Host, "https://annex.annex-system.svc:443"; got != want {
 		t.Errorf("annex is reached at %s, want %s", got, want)
 	}
+	mustFollow(t, authority, authorities, connections.AnnexCA)
 	if service := connections.Webhook.Service; service == nil || service.Name != webhookService || service.Namespace != defaultNamespace {
 		t.Errorf("the webhook is reached at %v, want the Service", service)
 	}
@@ -123,9 +144,80 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// mustFollow replaces the file of an authority as the kubelet does.
+func mustFollow(t *testing.T, file string, authorities *Authorities, known func() []byte) {
+	t.Helper()
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(known()) != string(before) {
+		t.Errorf("the authority is %q, want that of the file", known())
+	}
+	changed := make(chan struct{}, 2)
+	authorities.OnChange(func() { changed <- struct{}{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- authorities.Start(ctx) }()
+	after := testAuthority(t)
+	if err := os.WriteFile(file+".new", []byte(after), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // both authorities are in the same file
+		select {
+		case <-changed:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the file is not read again")
+		}
+	}
+	if string(known()) != after {
+		t.Errorf("the authority is %q, want %q", known(), after)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestIssuedConnections needs no file, and trusts nobody before it is told.
+func TestIssuedConnections(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://cluster.test:6443"}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	config.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "c"
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	opts := parse(t, "--kubeconfig="+kubeconfig, "--issue-certificates", "--webhook-url=https://127.0.0.1:9443")
+	connections, authorities, err := opts.Connections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorities.Annex != authorities.Webhooks || connections.AnnexCA() != nil || connections.WebhookClient().CABundle != nil {
+		t.Error("somebody is trusted before the leader has made an authority")
+	}
+	_, err = connections.Annex.Kube.Discovery().ServerVersion()
+	if err == nil || !strings.Contains(err.Error(), "annex-ca-bundle names no authority yet") {
+		t.Errorf("got %v, want no connection that is not verified", err)
+	}
+	leaves, err := opts.Leaves()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"annex-controller.annex-system.svc", "annex-controller.annex-system.svc.cluster.local", "localhost", "127.0.0.1", "::1"}
+	if diff := cmp.Diff(want, leaves[1].Names); diff != "" {
+		t.Errorf("names of the webhook server (-want +got):\n%s", diff)
+	}
+}
+
 func TestConnectionsRefusals(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	_, err := parse(t, "--kubeconfig="+missing, "--annex-ca-file=x", "--webhook-cert-dir=y").Connections()
+	_, _, err := parse(t, "--kubeconfig="+missing, "--annex-ca-file=x", "--webhook-cert-dir=y").Connections()
 	if err == nil || !strings.Contains(err.Error(), "--kubeconfig") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want one line that names the flag", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kubeannex/annex/pkg/gone"
 )
 
 // MaxRaise is by how much the generation of one copy is raised at most, beyond
@@ -243,7 +245,7 @@ func (w *Writer) Delete(ctx context.Context, have metav1.Object) error {
 		err := copies.Delete(ctx, have.GetName(), metav1.DeleteOptions{
 			PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &uid},
 		})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		if gone.Object(err, have.GetName()) || apierrors.IsConflict(err) {
 			return nil // gone, or another one has its name
 		}
 		if err != nil {
@@ -256,8 +258,8 @@ func (w *Writer) Delete(ctx context.Context, have metav1.Object) error {
 	// A patch, because the caller may know the metadata only.
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, uid)
 	_, err := copies.Patch(ctx, have.GetName(), "application/merge-patch+json", []byte(patch), metav1.PatchOptions{FieldManager: fieldManager})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+	if gone.Object(err, have.GetName()) || gone.Object(err, have.GetNamespace()) || apierrors.IsConflict(err) {
+		return nil // or nobody can write to it, as its namespace is gone
 	}
 	return err
 }
