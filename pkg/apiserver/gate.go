@@ -32,7 +32,7 @@ func (c *Config) installGate() *serving.Gate {
 	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
 		chain := build(gate.Handler(apiHandler, Codecs, kubeannex.GroupName, apiextensionsapi.GroupName), config)
 		if proxy := config.Authentication.RequestHeaderConfig; proxy != nil {
-			chain = serving.WithFrontProxy(chain, proxy.UsernameHeaders)
+			chain = serving.WithFrontProxy(serving.WithOneAuditID(chain), proxy.UsernameHeaders)
 		}
 		return chain
 	}

@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -21,13 +20,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
-	"github.com/kubeannex/annex/pkg/etcd/space/spacetest"
 	"github.com/kubeannex/annex/pkg/standalone"
 	"github.com/kubeannex/annex/test/env"
 )
@@ -204,16 +201,6 @@ func TestRefusesSurroundings(t *testing.T) {
 			args: []string{"--standalone", "--etcd-servers=https://127.0.0.1:1", "--etcd-cafile=" + filepath.Join(dir, "missing")},
 			want: []string{"missing", "--etcd-cafile"},
 		},
-		"a full etcd": {
-			args: []string{"--standalone", "--etcd-servers=" + fullEtcd(t)},
-			logs: true,
-			want: []string{"is full", "alarm disarm"},
-		},
-		"a full embedded etcd, at the quota that it has reached": {
-			args: []string{"--standalone", "--root-dir=" + fullRoot(t), fmt.Sprintf("--embedded-etcd-quota-bytes=%d", fullQuota)},
-			logs: true,
-			want: []string{"the embedded etcd is full", "raise --embedded-etcd-quota-bytes"},
-		},
 		"a missing serving certificate": {
 			args: []string{"--standalone", "--tls-cert-file=" + filepath.Join(dir, "missing"), "--tls-private-key-file=" + goodKey},
 			want: []string{"missing", "--tls-cert-file"},
@@ -254,10 +241,10 @@ func TestRefusesSurroundings(t *testing.T) {
 			args: []string{"--standalone", "--encryption-provider-config=" + filepath.Join(dir, "missing")},
 			want: []string{"missing", "correct --encryption-provider-config"},
 		},
-		"a cluster that does not answer": {
+		"an etcd that does not answer, behind a cluster that does not either": { // the cluster is waited for
 			args: []string{"--kubeconfig=" + deadCluster(t, dir), "--etcd-servers=http://127.0.0.1:1"},
 			logs: true,
-			want: []string{"127.0.0.1:1", "check that the cluster of --authentication-kubeconfig answers"},
+			want: []string{"etcd http://127.0.0.1:1", "start etcd or correct --etcd-servers"},
 		},
 		"an authority that is none": {
 			args: []string{"--standalone", "--client-ca-file=" + garbage},
@@ -402,47 +389,6 @@ func listen(t *testing.T) int {
 	}
 	t.Cleanup(func() { listener.Close() }) //nolint:errcheck // nothing was sent
 	return listener.Addr().(*net.TCPAddr).Port
-}
-
-// fullQuota is the quota that fullEtcd and fullRoot have reached.
-const fullQuota = 4 << 20
-
-// fullEtcd returns the endpoint of an etcd that has reached its quota.
-func fullEtcd(t *testing.T) string {
-	t.Helper()
-	server := startFull(t, t.TempDir())
-	t.Cleanup(func() { closeFull(t, server) })
-	return server.Endpoints()[0]
-}
-
-// fullRoot returns the root directory of an embedded etcd that has reached its quota and was closed.
-func fullRoot(t *testing.T) string {
-	t.Helper()
-	root := t.TempDir()
-	closeFull(t, startFull(t, root))
-	return root
-}
-
-func closeFull(t *testing.T, server *embedded.Server) {
-	t.Helper()
-	if err := server.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func startFull(t *testing.T, root string) *embedded.Server {
-	t.Helper()
-	server, err := embedded.Start(t.Context(), embedded.Options{RootDir: root, QuotaBackendBytes: fullQuota})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close() //nolint:errcheck // nothing is lost with it
-	spacetest.Fill(t, client, fullQuota, int64(embedded.DefaultMaxRequestBytes))
-	return server
 }
 
 // certificate writes a self-signed pair and returns its files.

@@ -5,9 +5,11 @@ package options
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
@@ -35,11 +37,14 @@ type AuthenticationOptions struct {
 	TokenFile string
 	// WebhookConfigFile is the kubeconfig of a token webhook of a standalone server.
 	WebhookConfigFile string
+	// Anonymous takes a request without credentials for one of system:anonymous. False
+	// leaves that to health checks, which a kubelet asks without any.
+	Anonymous bool
 }
 
 // NewAuthenticationOptions returns the default values.
 func NewAuthenticationOptions() *AuthenticationOptions {
-	return &AuthenticationOptions{Delegating: genericoptions.NewDelegatingAuthenticationOptions()}
+	return &AuthenticationOptions{Delegating: genericoptions.NewDelegatingAuthenticationOptions(), Anonymous: true}
 }
 
 // AddFlags adds the flags of this section.
@@ -50,6 +55,31 @@ func (o *AuthenticationOptions) AddFlags(fs *pflag.FlagSet) {
 			"By default tokens.csv in --root-dir, with one token for the administrator.")
 	fs.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", o.WebhookConfigFile,
 		"With --standalone: a kubeconfig of the service that is asked for TokenReviews.")
+	fs.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous,
+		"Take a request without credentials for one of the user system:anonymous, of whom authorization decides, as kube-apiserver does by default. "+
+			"With false, only "+strings.Join(healthChecks(), ", ")+" may be asked without credentials, everything else is answered 401. "+
+			"It is about clients that come by themselves: whom kube-apiserver sends is believed to be whom it says.")
+	describeLookupFlags(fs)
+}
+
+// describeLookupFlags says what these flags mean for a server that does not end without an answer of the cluster.
+func describeLookupFlags(fs *pflag.FlagSet) {
+	fs.Lookup("authentication-tolerate-lookup-failure").Usage = "Serve before the missing authentication settings are read from the cluster: " +
+		"until then everybody with a certificate is refused or anonymous. By default requests are answered 503 until they are."
+}
+
+// healthChecks are the paths that may be asked without credentials in any case.
+func healthChecks() []string { return []string{"/healthz", "/livez", "/readyz"} }
+
+// anonymous says which requests without credentials are taken for anonymous ones.
+func (o *AuthenticationOptions) anonymous() *apiserver.AnonymousAuthConfig {
+	config := &apiserver.AnonymousAuthConfig{Enabled: true}
+	if !o.Anonymous {
+		for _, path := range healthChecks() {
+			config.Conditions = append(config.Conditions, apiserver.AnonymousAuthCondition{Path: path})
+		}
+	}
+	return config
 }
 
 // completeDelegation makes --kubeconfig the default for asking the cluster.
@@ -75,7 +105,7 @@ func (o *AuthenticationOptions) Validate(standalone bool) []error {
 }
 
 // applyStandalone authenticates by client certificate, static token and token webhook.
-// Everyone else is anonymous, and nothing is granted to anonymous users but health checks.
+// Everyone else is anonymous or refused, and nothing is granted to anonymous users but health checks.
 func (o *AuthenticationOptions) applyStandalone(info *genericapiserver.AuthenticationInfo, serving *genericapiserver.SecureServingInfo, credentials *standalone.Credentials) error {
 	clientCAs, err := o.clientCAs(credentials)
 	if err != nil {
@@ -93,7 +123,7 @@ func (o *AuthenticationOptions) applyStandalone(info *genericapiserver.Authentic
 		bearertoken.New(tokens),
 		websocket.NewProtocolAuthenticator(tokens),
 	))
-	info.Authenticator = union.NewFailOnError(known, anonymous.NewAuthenticator(nil))
+	info.Authenticator = union.NewFailOnError(known, anonymous.NewAuthenticator(o.anonymous().Conditions))
 	return nil
 }
 

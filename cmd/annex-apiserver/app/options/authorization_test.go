@@ -5,27 +5,36 @@ package options
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kubeannex/annex/test/env"
 )
 
 // cluster answers SubjectAccessReviews: ann may do everything, nobody else anything.
 type cluster struct {
 	kubeconfig string
 	asked      atomic.Int64
+	// contentType is that of the last question.
+	contentType atomic.Value
 }
 
 func newCluster(tb testing.TB) *cluster {
@@ -33,8 +42,13 @@ func newCluster(tb testing.TB) *cluster {
 	c := &cluster{kubeconfig: filepath.Join(tb.TempDir(), "kubeconfig")}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		c.asked.Add(1)
+		c.contentType.Store(request.Header.Get("Content-Type"))
 		var review authorizationv1.SubjectAccessReview
-		if err := json.NewDecoder(request.Body).Decode(&review); err != nil {
+		body, err := io.ReadAll(request.Body)
+		if err == nil {
+			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review)
+		}
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -139,6 +153,84 @@ func TestQuestionsAreNotLimited(t *testing.T) {
 	}
 	if config.QPS != 0 {
 		t.Error("the configuration of others is changed")
+	}
+}
+
+func TestQuestionsAreLimitedByFlags(t *testing.T) {
+	for name, tc := range map[string]struct {
+		qps       float32
+		burst     int
+		timeout   time.Duration
+		wantQPS   float32
+		wantBurst int
+		wantError string
+	}{
+		"by default":          {timeout: time.Second},
+		"a negative limit":    {qps: -1, timeout: time.Second},
+		"a limit":             {qps: 100, timeout: time.Second, wantQPS: 100, wantBurst: 200},
+		"a small limit":       {qps: 0.1, timeout: time.Second, wantQPS: 0.1, wantBurst: 1},
+		"a limit and a burst": {qps: 100, burst: 7, timeout: time.Second, wantQPS: 100, wantBurst: 7},
+		"a burst alone":       {burst: 7, timeout: time.Second, wantError: "--authorization-burst needs --authorization-qps"},
+		"a negative burst":    {qps: 1, burst: -7, timeout: time.Second, wantError: "--authorization-burst is -7"},
+		"no time":             {wantError: "--authorization-timeout is 0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := NewAuthorizationOptions()
+			o.QPS, o.Burst, o.Delegating.ClientTimeout = tc.qps, tc.burst, tc.timeout
+			o.completeDelegation(newCluster(t).kubeconfig)
+			if errs := o.Validate(false); len(errs) != 0 || tc.wantError != "" {
+				if len(errs) != 1 || tc.wantError == "" || !strings.Contains(errs[0].Error(), tc.wantError) {
+					t.Errorf("got %v, want one error with %q", errs, tc.wantError)
+				}
+				return
+			}
+			config, err := o.clientConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]any{max(tc.wantQPS, 0), tc.wantBurst, tc.timeout}, []any{max(config.QPS, 0), config.Burst, config.Timeout}); diff != "" {
+				t.Errorf("QPS, burst and timeout (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestHangingCluster: who has no answer within the time is not allowed.
+func TestHangingCluster(t *testing.T) {
+	ended := make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	t.Cleanup(func() {
+		close(ended)
+		silent.Close()
+	})
+	o := NewAuthorizationOptions()
+	o.Delegating.ClientTimeout = 20 * time.Millisecond
+	o.Delegating.WebhookRetryBackoff = &wait.Backoff{Steps: 2, Duration: time.Millisecond}
+	o.Delegating.RemoteKubeConfigFile = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := env.WriteKubeconfig(o.Delegating.RemoteKubeConfigFile, &rest.Config{Host: silent.URL}); err != nil {
+		t.Fatal(err)
+	}
+	var info genericapiserver.AuthorizationInfo
+	if err := o.applyDelegated(&info); err != nil {
+		t.Fatal(err)
+	}
+	decision, _, err := info.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ann"}, Verb: "get", ResourceRequest: true})
+	if decision == authorizer.DecisionAllow || err == nil {
+		t.Errorf("got decision %v and error %v", decision, err)
+	}
+}
+
+// JSON costs both servers more for each question, of which there is one for each object.
+func TestDelegatedAuthorizationAsksInProtobuf(t *testing.T) {
+	c := newCluster(t)
+	_, _, err := delegated(t, c).Authorize(t.Context(), authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: "ann"}, Verb: "get", APIGroup: "lab.test", Resource: "gadgets", Name: "one", ResourceRequest: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(any("application/vnd.kubernetes.protobuf"), c.contentType.Load()); diff != "" {
+		t.Errorf("content type of a question (-want +got):\n%s", diff)
 	}
 }
 

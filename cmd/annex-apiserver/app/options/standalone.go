@@ -61,6 +61,7 @@ func (o CompletedOptions) validateMode() []error {
 func clusterFlags() []string {
 	return []string{
 		"kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig",
+		"authorization-qps", "authorization-burst", "authorization-timeout",
 		"authentication-skip-lookup", "authentication-tolerate-lookup-failure",
 		"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
 		"requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix",
