@@ -1,0 +1,135 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubeannex/annex/test/env"
+)
+
+// namespace is where the chart is rendered for.
+const namespace = env.AnnexNamespace
+
+// path returns a file of the repository.
+func path(t *testing.T, name string) string {
+	t.Helper()
+	root, err := env.RepositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, filepath.FromSlash(name))
+}
+
+func chart(t *testing.T) string {
+	t.Helper()
+	return path(t, "config/chart/annex")
+}
+
+// valuesSets returns the files of config/chart/annex/ci by name.
+func valuesSets(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(chart(t), "ci", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sets := map[string]string{}
+	for _, file := range files {
+		sets[strings.TrimSuffix(filepath.Base(file), ".yaml")] = file
+	}
+	for _, name := range []string{"embedded", "statefulset", "external", "cert-manager", "existing", "everything"} {
+		if sets[name] == "" {
+			t.Errorf("config/chart/annex/ci/%s.yaml is missing", name)
+		}
+	}
+	return sets
+}
+
+// helm runs Helm without a cluster and with a home of its own. It returns both
+// outputs; an exit code other than 0 is an error.
+func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	return helmAt(t, filepath.Join(t.TempDir(), "none"), args...)
+}
+
+// helmAt runs Helm at the cluster of a kubeconfig.
+func helmAt(t *testing.T, kubeconfig string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), world.helm, args...)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig}
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err = cmd.Run()
+	return out.String(), errOut.String(), err
+}
+
+// render returns the manifests of the chart as text.
+func render(t *testing.T, args ...string) string {
+	t.Helper()
+	args = slices.Concat([]string{"template", "annex", chart(t), "--namespace=" + namespace}, args)
+	stdout, stderr, err := helm(t, args...)
+	if err != nil {
+		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, stderr)
+	}
+	return stdout
+}
+
+// document is one rendered object.
+type document struct {
+	unstructured.Unstructured
+
+	// text is the object as it was rendered, with comments.
+	text string
+}
+
+// documents takes rendered text apart.
+func documents(t *testing.T, text string) []document {
+	t.Helper()
+	var all []document
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
+	for {
+		content, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := map[string]any{}
+		if err := yaml.UnmarshalStrict(content, &object); err != nil {
+			t.Fatalf("%v in\n%s", err, content)
+		}
+		if len(object) > 0 {
+			all = append(all, document{Unstructured: unstructured.Unstructured{Object: object}, text: string(content)})
+		}
+	}
+}
+
+// find returns the only object of a kind with a name.
+func find(t *testing.T, all []document, kind, name string) document {
+	t.Helper()
+	var found []document
+	for _, d := range all {
+		if d.GetKind() == kind && d.GetName() == name {
+			found = append(found, d)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d objects %s %s, want 1", len(found), kind, name)
+	}
+	return found[0]
+}

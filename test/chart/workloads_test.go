@@ -1,0 +1,254 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// TestImage says which image is run: the one of the release, whatever it is.
+func TestImage(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(chart(t), "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var about struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(content, &about); err != nil {
+		t.Fatal(err)
+	}
+	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"the version of the chart": {want: "ghcr.io/kubeannex/annex:" + about.AppVersion},
+		"a tag":                    {args: []string{"--set=image.tag=v9.9.9"}, want: "ghcr.io/kubeannex/annex:v9.9.9"},
+		"another registry":         {args: []string{"--set=image.repository=registry.example.com:5000/annex"}, want: "registry.example.com:5000/annex:" + about.AppVersion},
+		"a digest beside a tag":    {args: []string{"--set=image.tag=v9.9.9", "--set=image.digest=" + digest}, want: "ghcr.io/kubeannex/annex@" + digest},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, d := range documents(t, render(t, test.args...)) {
+				pod := podOf(t, d)
+				if pod == nil {
+					continue
+				}
+				for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+					if container.Name != "etcd" && container.Image != test.want {
+						t.Errorf("container %s of %s runs %s, want %s", container.Name, d.GetName(), container.Image, test.want)
+					}
+				}
+				label, _, err := unstructured.NestedString(d.Object, "metadata", "labels", "app.kubernetes.io/version")
+				if err != nil || label != about.AppVersion {
+					t.Errorf("%s is labelled %s, want %s", d.GetName(), label, about.AppVersion)
+				}
+			}
+		})
+	}
+}
+
+// TestFlagsExist asks the programs themselves about every flag that they are started with.
+func TestFlagsExist(t *testing.T) {
+	programs := map[string]string{
+		"/usr/local/bin/annex-apiserver":  "_output/bin/annex-apiserver",
+		"/usr/local/bin/annex-controller": "_output/bin/annex-controller",
+		"/usr/local/bin/kubectl-annex":    "_output/bin/kubectl-annex",
+		"/usr/local/bin/etcd":             "_output/kubernetes/etcd",
+	}
+	helps := map[string]string{}
+	help := func(program, subcommand string) string {
+		if programs[program] == "" {
+			t.Fatalf("%s is not a program of the images", program)
+		}
+		args := []string{"--help"}
+		if subcommand != "" {
+			args = []string{subcommand, "--help"}
+		}
+		if helps[program+subcommand] == "" {
+			output, err := exec.CommandContext(t.Context(), path(t, programs[program]), args...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s %v: %v: run make build kubernetes", programs[program], args, err)
+			}
+			helps[program+subcommand] = string(output)
+		}
+		return helps[program+subcommand]
+	}
+	onEverySet(t, func(t *testing.T, _ string, all []document) {
+		t.Helper()
+		for _, d := range all {
+			pod := podOf(t, d)
+			if pod == nil {
+				continue
+			}
+			for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+				if len(container.Command) != 1 {
+					t.Fatalf("container %s is started by %v", container.Name, container.Command)
+				}
+				args, subcommand := container.Args, ""
+				if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+					args, subcommand = args[1:], args[0]
+				}
+				text := help(container.Command[0], subcommand)
+				for _, arg := range args {
+					flag, _, _ := strings.Cut(arg, "=")
+					if !regexp.MustCompile(`(^|\s)` + flag + `([\s=,]|$)`).MatchString(text) {
+						t.Errorf("%s %s has no flag %s", container.Command[0], subcommand, flag)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestAddresses finds what would listen on more than the pod's own address.
+func TestAddresses(t *testing.T) {
+	onEverySet(t, func(t *testing.T, _ string, all []document) {
+		t.Helper()
+		listens := regexp.MustCompile(`^--(.*bind-address|listen-.*urls)=(.*)$`)
+		count := 0
+		for _, d := range all {
+			pod := podOf(t, d)
+			if pod == nil {
+				continue
+			}
+			for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+				for _, arg := range container.Args {
+					if match := listens.FindStringSubmatch(arg); match != nil {
+						count++
+						if !strings.Contains(match[2], "$(POD_IP)") {
+							t.Errorf("%s of %s", arg, d.GetName())
+						}
+					}
+				}
+			}
+		}
+		if count < 4 {
+			t.Errorf("%d addresses found, want at least one of annex-apiserver and three of annex-controller", count)
+		}
+	})
+	ipv6 := find(t, documents(t, render(t, "--set=ipFamily=IPv6")), "Deployment", "annex-controller")
+	if args := podOf(t, ipv6).Containers[0].Args; !slices.Contains(args, "--metrics-bind-address=[$(POD_IP)]:8080") {
+		t.Errorf("annex-controller listens on %v", args)
+	}
+}
+
+// TestMemoryLimit says what Go is told of the limit.
+func TestMemoryLimit(t *testing.T) {
+	tests := map[string]struct{ limit, want string }{
+		"binary unit":   {"4Gi", "3865470566"},
+		"fraction":      {"1.5Gi", "1449551462"},
+		"decimal unit":  {"2G", "1800000000"},
+		"no unit":       {"1073741824", "966367641"},
+		"with no limit": {"null", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			all := documents(t, render(t, "--set=apiserver.resources.limits.memory="+test.limit))
+			var got string
+			for _, variable := range podOf(t, find(t, all, "Deployment", "annex-apiserver")).Containers[0].Env {
+				if variable.Name == "GOMEMLIMIT" {
+					got = variable.Value
+				}
+			}
+			if got != test.want {
+				t.Errorf("GOMEMLIMIT is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestDrainFits sums up what annex-apiserver does between the request to end and
+// its end: kubelet kills it when the grace period is over.
+func TestDrainFits(t *testing.T) {
+	const longestRequest = 60
+	pod := podOf(t, find(t, documents(t, render(t)), "Deployment", "annex-apiserver"))
+	container := pod.Containers[0]
+	var seconds int64
+	for _, flag := range []string{"--shutdown-delay-duration=10s", "--shutdown-watch-termination-grace-period=15s"} {
+		if !slices.Contains(container.Args, flag) {
+			t.Errorf("%v lacks %s", container.Args, flag)
+		}
+	}
+	seconds = container.Lifecycle.PreStop.Sleep.Seconds + 10 + 15 + longestRequest
+	if *pod.TerminationGracePeriodSeconds <= seconds {
+		t.Errorf("pods are killed after %d seconds, the drain takes up to %d", *pod.TerminationGracePeriodSeconds, seconds)
+	}
+}
+
+// TestNumbersStayNumbers finds the floating point form that large values easily get.
+func TestNumbersStayNumbers(t *testing.T) {
+	for mode, flag := range map[string]string{"embedded": "--embedded-etcd-quota-bytes=8589934592", "statefulset": "--quota-backend-bytes=8589934592"} {
+		if text := render(t, "--set=etcd.mode="+mode); !strings.Contains(text, flag) {
+			t.Errorf("%s is missing with etcd %s", flag, mode)
+		}
+	}
+}
+
+// TestSelectorsAreImmutable holds the labels by which pods are found free of what
+// changes: an upgrade could not change them.
+func TestSelectorsAreImmutable(t *testing.T) {
+	upgraded := "--set-json=commonLabels={\"team\":\"b\"}"
+	before, after := documents(t, render(t)), documents(t, render(t, upgraded))
+	for _, name := range []struct{ kind, name string }{{"Deployment", "annex-apiserver"}, {"Deployment", "annex-controller"}, {"StatefulSet", "annex-etcd"}} {
+		old, _, _ := unstructured.NestedFieldNoCopy(find(t, before, name.kind, name.name).Object, "spec", "selector")
+		changed, _, _ := unstructured.NestedFieldNoCopy(find(t, after, name.kind, name.name).Object, "spec", "selector")
+		if diff := cmp.Diff(old, changed); diff != "" || old == nil {
+			t.Errorf("selector of %s changes:\n%s", name.name, diff)
+		}
+	}
+}
+
+// TestSecretsAreMountedSparingly says which Secrets each part sees.
+func TestSecretsAreMountedSparingly(t *testing.T) {
+	tests := map[string]map[string][]string{
+		"embedded":     {"annex-apiserver": {"annex-apiserver-tls"}, "annex-controller": nil},
+		"statefulset":  {"annex-apiserver": {"annex-apiserver-tls", "annex-etcd-client-tls"}, "annex-controller": nil, "annex-etcd": {"annex-etcd-server-tls", "annex-etcd-peer-tls"}},
+		"external":     {"annex-apiserver": {"annex-apiserver-tls", "my-etcd-client"}, "annex-controller": nil},
+		"cert-manager": {"annex-apiserver": {"annex-apiserver-tls", "annex-etcd-client-tls"}, "annex-controller": {"annex-apiserver-tls/ca.crt", "annex-controller-tls"}, "annex-etcd": {"annex-etcd-server-tls", "annex-etcd-peer-tls"}},
+	}
+	onEverySet(t, func(t *testing.T, name string, all []document) {
+		t.Helper()
+		if tests[name] == nil {
+			return
+		}
+		got := map[string][]string{}
+		for _, d := range all {
+			if pod := podOf(t, d); pod != nil && d.GetKind() != "Pod" && d.GetKind() != "Job" {
+				got[d.GetName()] = mounted(pod)
+			}
+		}
+		if diff := cmp.Diff(tests[name], got); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// mounted returns the Secrets of a pod's volumes, with the key if it is one only.
+func mounted(pod *corev1.PodSpec) []string {
+	var names []string
+	for _, volume := range pod.Volumes {
+		if volume.Secret == nil {
+			continue
+		}
+		name := volume.Secret.SecretName
+		for _, item := range volume.Secret.Items {
+			name += "/" + item.Key
+		}
+		names = append(names, name)
+	}
+	return names
+}
