@@ -42,10 +42,13 @@ type runbook struct {
 	env        *env.Env
 	root       string
 	host       *env.Host
+	annex      *env.Annex
 	controller *env.Controller
 	config     *rest.Config
 	kubeconfig string
 	ran        []string
+	// metrics is where the controller shows its metrics.
+	metrics string
 }
 
 // TestRunbook runs the commands of the operations page, and holds the README to
@@ -58,6 +61,7 @@ func TestRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.metrics = fmt.Sprintf("127.0.0.1:%d", env.FreePort(t))
 	page, readme := r.read(t, "docs/operations.md"), r.read(t, "README.md")
 	for _, heading := range order(headings(page)) {
 		t.Run(heading, func(t *testing.T) { r.play(ctx, t, heading, commands(section(page, heading))) })
@@ -65,6 +69,8 @@ func TestRunbook(t *testing.T) {
 			return
 		}
 	}
+	t.Run("health checks", func(t *testing.T) { r.healthChecks(ctx, t, page) })
+	t.Run("metrics", func(t *testing.T) { r.controllerMetrics(ctx, t) })
 	for _, heading := range headings(readme) {
 		for _, command := range commands(section(readme, heading)) {
 			if heading != alone && !slices.Contains(r.ran, command) {
@@ -78,7 +84,7 @@ func TestRunbook(t *testing.T) {
 // adoption is aborted before one succeeds, and a release after a purge does not
 // have to wait for the last look at the cluster's copies, which takes a minute.
 func order(headings []string) []string {
-	first := []string{"Install", "Before an adoption", "Abort", "Adopt", "Watch a move", "Purge", "Release"}
+	first := []string{"Install by hand", "Before an adoption", "Abort", "Adopt", "Watch a move", "Purge", "Release"}
 	return append(first, slices.DeleteFunc(headings, func(heading string) bool {
 		return heading == backup || slices.Contains(first, heading) // the backup is of make run
 	})...)
@@ -147,11 +153,11 @@ func (r *runbook) read(t *testing.T, name string) string {
 func (r *runbook) play(ctx context.Context, t *testing.T, heading string, commands []string) {
 	before := map[string]func(context.Context) error{"Abort": r.beforeAbort}
 	after := map[string]func(context.Context) error{
-		"Install": r.afterInstall,
-		"Abort":   r.servedBy("the cluster"),
-		"Adopt":   r.servedBy("annex"),
-		"Purge":   r.servedBy("annex"),
-		"Release": r.servedBy("the cluster"),
+		"Install by hand": r.afterInstall,
+		"Abort":           r.servedBy("the cluster"),
+		"Adopt":           r.servedBy("annex"),
+		"Purge":           r.servedBy("annex"),
+		"Release":         r.servedBy("the cluster"),
 	}
 	if step, ok := before[heading]; ok {
 		if err := step(ctx); err != nil {
@@ -199,21 +205,23 @@ func (r *runbook) afterInstall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	annex, err := r.env.StartAnnex(ctx, env.AnnexOptions{Host: r.host})
-	if err != nil {
+	if r.annex, err = r.env.StartAnnex(ctx, env.AnnexOptions{Host: r.host}); err != nil {
 		return err
 	}
-	if err := annex.RegisterAPIService(ctx, kubeannex.GroupName, "v1alpha1"); err != nil {
+	if err := r.annex.RegisterAPIService(ctx, kubeannex.GroupName, "v1alpha1"); err != nil {
 		return err
 	}
 	if r.controller, err = r.env.StartController(ctx, env.ControllerOptions{
-		Host: r.host, Annex: annex,
+		Host: r.host, Annex: r.annex,
 		// No request of this test lives longer than that, and a release waits for it.
-		Args: []string{"--host-request-timeout=3s"},
+		Args: []string{"--host-request-timeout=3s", "--metrics-bind-address=" + r.metrics},
 	}); err != nil {
 		return err
 	}
-	return r.shell(ctx, installed)
+	if err := r.shell(ctx, installed); err != nil {
+		return err
+	}
+	return r.boundController(ctx)
 }
 
 // beforeAbort begins an adoption that cannot have got far when it is aborted.

@@ -34,7 +34,10 @@ func NewServerCommand(ctx context.Context) *cobra.Command {
 		Long: description,
 		Example: `  # A server of your own, with nothing else installed
   annex-apiserver --standalone --root-dir=.annex
-  kubectl --kubeconfig=.annex/admin.kubeconfig get customresourcedefinitions`,
+  kubectl --kubeconfig=.annex/admin.kubeconfig get customresourcedefinitions
+
+  # Prepare a member of an etcd cluster for it
+  annex-apiserver etcd-seed --help`,
 		Version:       version.Get().GitVersion,
 		Args:          command.NoArgs,
 		SilenceUsage:  true,
@@ -58,5 +61,7 @@ func NewServerCommand(ctx context.Context) *cobra.Command {
 		},
 	}
 	command.AddFlags(cmd, opts.Flags())
+	cmd.AddCommand(newSeedCommand(ctx))
+	cmd.CompletionOptions.DisableDefaultCmd = true
 	return cmd
 }

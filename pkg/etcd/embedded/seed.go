@@ -23,18 +23,24 @@ import (
 // seedingSuffix is appended to a data directory's name while it is made.
 const seedingSuffix = ".seeding"
 
-// Member names the single etcd member that a data directory is seeded for. An etcd process that is started on the
+// Member names the etcd member that a data directory is seeded for. An etcd process that is started on the
 // directory must be given the same values.
 type Member struct {
 	// Name is the member's --name.
 	Name string
-	// PeerURLs is its --initial-advertise-peer-urls; --initial-cluster is made of it.
+	// PeerURLs is its --initial-advertise-peer-urls.
 	PeerURLs []string
+	// InitialCluster is its --initial-cluster. All members that are seeded with the same one, and the same token, form
+	// one cluster. Default: this member alone.
+	InitialCluster string
 	// ClusterToken is its --initial-cluster-token. Default: etcd-cluster, etcd's own.
 	ClusterToken string
 }
 
 func (m Member) initialCluster() string {
+	if m.InitialCluster != "" {
+		return m.InitialCluster
+	}
 	var parts []string
 	for _, url := range m.PeerURLs {
 		parts = append(parts, m.Name+"="+url)
@@ -42,7 +48,7 @@ func (m Member) initialCluster() string {
 	return strings.Join(parts, ",")
 }
 
-// Seed creates the data directory of an etcd that has one member, no keys and the current revision floor, with all
+// Seed creates the data directory of a member of an etcd that has no keys and the revision floor, with all
 // revisions up to the floor compacted: what "etcdutl snapshot restore --bump-revision --mark-compacted" makes of an
 // empty snapshot. dataDir must be missing or empty. It appears complete or not at all, whenever the process is
 // killed.
