@@ -4,9 +4,12 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
@@ -15,7 +18,10 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/reads"
+	"github.com/kubeannex/annex/pkg/registry/kubeannex/listprofile"
+	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
 // servedResources knows which custom resources are served. It begins to when
@@ -27,13 +33,32 @@ type servedResources struct {
 // installReads keeps account of the reads that reach the handlers of both
 // servers. It must be called before the configuration is completed and after
 // the gate is installed, so that what the gate refuses is no read.
-func (c *Config) installReads() *servedResources {
+func (c *Config) installReads(indexes *declaredIndexes) *servedResources {
 	served := &servedResources{}
 	build := c.GenericConfig.BuildHandlerChainFunc
 	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
-		return build(c.ExtraConfig.Reads.Handler(apiHandler, served.has), config)
+		return build(c.ExtraConfig.Reads.Handler(apiHandler, served.has, c.indexed(indexes)), config)
 	}
 	return served
+}
+
+// indexed is a reads.Indexed: an index is there as long as it is declared, or a cache has it.
+func (c *Config) indexed(indexes *declaredIndexes) reads.Indexed {
+	return func(resource schema.GroupResource, index string) bool {
+		return indexes.has(resource, index) || c.ExtraConfig.StorageMetrics.Indexed(resource, index)
+	}
+}
+
+// forgetIndexes returns what is to be called when a cache has ended: it takes the series
+// of indexes that are there no more. It is nil for resources without declared ones.
+func (c *Config) forgetIndexes(source annexed.IndexSource) func(schema.GroupResource) {
+	indexes, ok := source.(*declaredIndexes)
+	if !ok {
+		return nil
+	}
+	return func(resource schema.GroupResource) {
+		c.ExtraConfig.Reads.ForgetIndexes(resource, c.indexed(indexes))
+	}
 }
 
 // follow reads the definitions, and lets the tracker forget what they do not declare any more.
@@ -116,4 +141,64 @@ func hasSubresource(declared *apiextensionsv1.CustomResourceSubresources, subres
 		return declared.Status != nil
 	}
 	return subresource == "scale" && declared.Scale != nil
+}
+
+// ownProfiles are the profiles of a server that has no others beside it.
+type ownProfiles struct {
+	reads *reads.Tracker
+	name  string
+}
+
+// Profiles implements listprofile.Source.
+func (p ownProfiles) Profiles(context.Context) (list *kubeannex.ListProfileList, warning string) {
+	list = p.reads.Profiles()
+	list.Replica, list.Replicas = p.name, []string{p.name}
+	return list, ""
+}
+
+// profilesHookName is listed in /readyz, as that of every hook is.
+const profilesHookName = "annex-read-profiles"
+
+// stopPatience is how long a stop waits for the process to take leave of the others.
+const stopPatience = 2 * time.Second
+
+// installProfiles returns the profiles of all processes over the same etcd. While the
+// server runs, this one tells the others its own.
+func (c completedConfig) installProfiles(server *genericapiserver.GenericAPIServer) (listprofile.Source, error) {
+	exchange := c.extraConfig.Replicas
+	if exchange == nil {
+		return ownProfiles{reads: c.extraConfig.Reads, name: c.extraConfig.ReplicaName}, nil
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	err := server.AddPostStartHook(profilesHookName, func(hook genericapiserver.PostStartHookContext) error {
+		ctx, cancel := context.WithCancel(hook.Context)
+		go func() {
+			defer close(stopped)
+			exchange.Run(ctx)
+		}()
+		go func() {
+			defer cancel()
+			select {
+			case <-stop:
+			case <-ctx.Done():
+			}
+		}()
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("telling other replicas who reads what: %w", err)
+	}
+	leave := sync.OnceFunc(func() { close(stop) })
+	err = server.AddPreShutdownHook(profilesHookName, func() error {
+		leave()
+		select {
+		case <-stopped:
+		case <-time.After(stopPatience):
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("telling other replicas who reads what: %w", err)
+	}
+	return exchange, nil
 }

@@ -16,6 +16,7 @@ import (
 	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -75,9 +76,12 @@ func (f followed) read(ctx context.Context, version, subresource string) {
 	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{
 		IsResourceRequest: true, Verb: "get", APIGroup: "lab.annex.test", APIVersion: version, Resource: "gadgets", Subresource: subresource,
 	})
-	f.tracker.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), f.served.has).
+	f.tracker.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), f.served.has, anyIndex).
 		ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 }
+
+// anyIndex is there.
+func anyIndex(schema.GroupResource, string) bool { return true }
 
 // rows are what the tracker has rows of, sorted.
 func (f followed) rows() []string {

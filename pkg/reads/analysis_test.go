@@ -41,7 +41,7 @@ func TestAnAnalysedListIsCounted(t *testing.T) {
 				if !annexed.HasRecorder(req.Context()) {
 					t.Error("the recorder is lost")
 				}
-			}), gadgetsOnly)
+			}), gadgetsOnly, anyIndex)
 			outer := tracker.Handler(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				ctx := tc.ctx
 				if tc.want == nil {
@@ -52,7 +52,7 @@ func TestAnAnalysedListIsCounted(t *testing.T) {
 				run := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 				run.Header.Set("User-Agent", "kubectl-annex/v1 (linux/amd64)")
 				inner.ServeHTTP(httptest.NewRecorder(), run)
-			}), gadgetsOnly)
+			}), gadgetsOnly, anyIndex)
 			create := genericapirequest.WithRequestInfo(request{user: "alice"}.context(t.Context()), &genericapirequest.RequestInfo{
 				IsResourceRequest: true, Verb: "create", APIGroup: kubeannex.GroupName, Resource: "listreviews",
 			})
@@ -74,7 +74,7 @@ func TestAnAnalysedListIsCounted(t *testing.T) {
 		around, inner := list.context(t.Context()), list.context(t.Context())
 		ctx, _ := WithAnalysis(inner, around)
 		tracker, _ := newTestTracker(10)
-		r := tracker.track(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), gadgetsOnly)
+		r := tracker.track(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), gadgetsOnly, anyIndex)
 		r.annotate(annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Scanned: 3, Returned: 2})
 		want := map[string]string{AnnotationSource: "Cache", AnnotationRule: "Any", AnnotationScanned: "3", AnnotationReturned: "2"}
 		for name, ctx := range map[string]context.Context{"around": around, "own": inner} {

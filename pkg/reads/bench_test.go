@@ -48,7 +48,7 @@ func BenchmarkHandler(b *testing.B) {
 				handler = newTracker(DefaultRows, clock.RealClock{}, func(ctx context.Context) (context.Context, recorder) {
 					ctx, _ = annexed.WithRecorder(ctx)
 					return ctx, answered
-				}).Handler(inner, gadgetsOnly)
+				}).Handler(inner, gadgetsOnly, anyIndex)
 			}
 			var requests []*http.Request
 			for i := range tc.clients {

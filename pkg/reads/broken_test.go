@@ -75,7 +75,7 @@ func TestWhatHasFailed(t *testing.T) {
 			}
 			func() {
 				defer func() { _ = recover() }()
-				tracker.Handler(tc.inner, gadgetsOnly).ServeHTTP(&gone{httptest.NewRecorder(), tc.room}, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+				tracker.Handler(tc.inner, gadgetsOnly, anyIndex).ServeHTTP(&gone{httptest.NewRecorder(), tc.room}, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 			}()
 			checkFailed(t, tracker, tc.want)
 			if rows := rowsOf(tracker); len(rows) == 1 && rows[0].Bytes != tc.wantBytes {
@@ -117,7 +117,7 @@ func TestAListThatIsCutOff(t *testing.T) {
 		cancel()
 		<-over
 		_, _ = fmt.Fprint(w, "56789")
-	}), gadgetsOnly)
+	}), gadgetsOnly, anyIndex)
 	limited := genericfilters.WithTimeout(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		defer close(done)
 		tracked.ServeHTTP(w, req)
@@ -149,7 +149,7 @@ func TestForget(t *testing.T) {
 		r.send(r.context(t.Context()), tracker.Handler(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			record(req, annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Scanned: 1, Returned: 1})
 			there = there && resource != "late"
-		}), served))
+		}), served, anyIndex))
 	}
 	for _, resource := range []string{"gadgets", "gadgetsets", "others"} {
 		read(resource, "")
@@ -197,7 +197,7 @@ func TestForgetWhatIsNotDeclared(t *testing.T) {
 		info.APIVersion = version
 		r.send(ctx, tracker.Handler(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			record(req, annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Scanned: 1, Returned: 1})
-		}), func(schema.GroupVersionResource, string) bool { return true }))
+		}), func(schema.GroupVersionResource, string) bool { return true }, anyIndex))
 	}
 	// The first two make room, so that there are rows of others.
 	for _, user := range []string{"dropped", "a", "b", "kept"} {

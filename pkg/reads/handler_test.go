@@ -54,6 +54,9 @@ func gadgetsOnly(resource schema.GroupVersionResource, subresource string) bool 
 	return resource == schema.GroupVersionResource{Group: "lab.annex.test", Version: "v1", Resource: "gadgets"} && (subresource == "" || subresource == "status")
 }
 
+// anyIndex is there.
+func anyIndex(schema.GroupResource, string) bool { return true }
+
 // request is one request behind the filters of a server.
 type request struct {
 	verb, resource, namespace, labels, user, subresource string
@@ -177,7 +180,7 @@ func TestReadsAreCounted(t *testing.T) {
 			tracker, _ := newTestTracker(10)
 			tc.request.resource, tc.request.user = "gadgets", "alice"
 			ctx := tc.request.context(t.Context())
-			tc.request.send(ctx, tracker.Handler(tc.inner, gadgetsOnly))
+			tc.request.send(ctx, tracker.Handler(tc.inner, gadgetsOnly, anyIndex))
 			want := tc.wantRow
 			want.Client, want.ClientVersion, want.User, want.Group, want.Version = "agent", "v1", "alice", "lab.annex.test", "v1"
 			if want.Resource == "" {
@@ -214,7 +217,7 @@ func TestOtherRequestsPass(t *testing.T) {
 					t.Error("the context was changed")
 				}
 				w.WriteHeader(http.StatusTeapot)
-			}), gadgetsOnly)
+			}), gadgetsOnly, anyIndex)
 			if answer := list.send(ctx, handler); answer.Code != http.StatusTeapot {
 				t.Errorf("got code %d", answer.Code)
 			}
@@ -239,7 +242,7 @@ func TestTheServersOwnReadsPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tracker, _ := newTestTracker(10)
 			list := request{verb: "list", resource: "gadgets", user: user.APIServerUser}
-			handler := serving.WithLoopback(tracker.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), gadgetsOnly), "own")
+			handler := serving.WithLoopback(tracker.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), gadgetsOnly, anyIndex), "own")
 			req := httptest.NewRequestWithContext(list.context(t.Context()), http.MethodGet, "/", nil)
 			req.Header.Set("Authorization", tc.authorization)
 			handler.ServeHTTP(httptest.NewRecorder(), req)
@@ -269,7 +272,7 @@ func TestARunningWatchShows(t *testing.T) {
 			t.Errorf("while it runs: got rows %v", rowsOf(tracker))
 		}
 		passive.SetTime(time.Unix(2000, 0))
-	}), gadgetsOnly))
+	}), gadgetsOnly, anyIndex))
 	rows, _ := tracker.table.snapshot()
 	if len(rows) != 1 || rows[0].running.Load() != 0 || rows[0].reads.Load() != 1 {
 		t.Errorf("when it is over: got rows %v", rowsOf(tracker))
@@ -285,7 +288,7 @@ func TestAWatchThatIsOverMakesRoom(t *testing.T) {
 	tracker, _ := newTestTracker(3)
 	read := func(verb, user string, inner http.HandlerFunc) {
 		r := request{verb: verb, resource: "gadgets", user: user}
-		r.send(r.context(t.Context()), tracker.Handler(inner, gadgetsOnly))
+		r.send(r.context(t.Context()), tracker.Handler(inner, gadgetsOnly, anyIndex))
 	}
 	list := func(user string) {
 		read("list", user, func(_ http.ResponseWriter, req *http.Request) {
@@ -335,7 +338,7 @@ func TestTheWriterStaysAsCapable(t *testing.T) {
 				if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
 					t.Errorf("setting a deadline: %v", err)
 				}
-			}), gadgetsOnly)
+			}), gadgetsOnly, anyIndex)
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				tracked.ServeHTTP(w, req.WithContext(watch.context(req.Context())))
 			}))
@@ -364,7 +367,7 @@ func TestProfilesAreOrderedByWhatTheyCost(t *testing.T) {
 		list.send(list.context(t.Context()), tracker.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			record(req, annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Scanned: int64(r.scanned)})
 			fmt.Fprint(w, strings.Repeat("x", r.length))
-		}), gadgetsOnly))
+		}), gadgetsOnly, anyIndex))
 	}
 	profiles := tracker.Profiles()
 	names := map[string]bool{}

@@ -99,6 +99,34 @@ func (c *counters) forget(resource schema.GroupResource, declared Declared) {
 	})
 }
 
+// forgetIndexes removes the series of the indexes that a resource has no more, which is
+// asked under the lock. What they had of metrics without the label index stays, as a
+// counter does not sink, in a series without a rule that has no reads.
+func (c *counters) forgetIndexes(resource schema.GroupResource, indexed Indexed) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	left := map[series]*counts{}
+	maps.DeleteFunc(c.all, func(s series, n *counts) bool {
+		main, _, _ := strings.Cut(s.resource, "/")
+		if s.index == "" || s.group != resource.Group || main != resource.Resource || indexed(resource, s.index) {
+			return false
+		}
+		s.rule, s.index = "", ""
+		if left[s] == nil {
+			left[s] = &counts{}
+		}
+		left[s].failed.Add(n.failed.Load())
+		left[s].bytes.Add(n.bytes.Load())
+		return true
+	})
+	for s, n := range left {
+		if c.all[s] == nil {
+			c.all[s] = &counts{}
+		}
+		n.moveTo(c.all[s])
+	}
+}
+
 // isGone reports whether a resource, which may have a subresource, is of another one
 // and not declared any more.
 func isGone(group, version, resource string, of schema.GroupResource, declared Declared) bool {
@@ -264,6 +292,9 @@ type total struct {
 func (m metric) totals(all map[series]*counts) map[string]*total {
 	totals := map[string]*total{}
 	for s, c := range all {
+		if c.reads.Load() == 0 && m.value(c) == 0 {
+			continue // it has what others left, see forgetIndexes, and nothing of this
+		}
 		labels := m.labels(s)
 		id := strings.Join(labels, "\x00")
 		if totals[id] == nil {

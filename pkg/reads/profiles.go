@@ -18,7 +18,7 @@ import (
 
 // Profiles returns the table, the row that scanned the most first, and of those
 // that scanned as much the one that sent the most. The caller owns the result; its
-// replica is left empty.
+// replica and replicas are left empty.
 func (t *Tracker) Profiles() *kubeannex.ListProfileList {
 	rows, dropped := t.table.snapshot()
 	result := &kubeannex.ListProfileList{
@@ -29,7 +29,14 @@ func (t *Tracker) Profiles() *kubeannex.ListProfileList {
 	for _, r := range rows {
 		result.Items = append(result.Items, r.profile())
 	}
-	slices.SortFunc(result.Items, func(a, b kubeannex.ListProfile) int {
+	sortWorst(result.Items)
+	return result
+}
+
+// sortWorst puts the profile first that scanned the most, and of those that scanned
+// as much the one that sent the most.
+func sortWorst(profiles []kubeannex.ListProfile) {
+	slices.SortFunc(profiles, func(a, b kubeannex.ListProfile) int {
 		return cmp.Or(
 			cmp.Compare(b.Profile.Scanned, a.Profile.Scanned),
 			cmp.Compare(b.Profile.Bytes, a.Profile.Bytes),
@@ -37,7 +44,6 @@ func (t *Tracker) Profiles() *kubeannex.ListProfileList {
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
-	return result
 }
 
 func (r *row) profile() kubeannex.ListProfile {

@@ -30,6 +30,8 @@ type read struct {
 	annotate func(annexed.Reading)
 	// served reports whether the resource is there still.
 	served func() bool
+	// indexed reports whether the resource has an index still.
+	indexed func(index string) bool
 	// ended is the error of the request's context, once its time is over or its client has left.
 	ended func() error
 	// key lacks the source and the index until the read is counted.
@@ -136,7 +138,7 @@ func (r *read) count() {
 	r.counts = r.tracker.counters.of(series{
 		group: r.key.group, resource: r.key.resource, verb: r.key.verb,
 		source: source, rule: string(reading.Rule), index: reading.Index,
-	}, r.served)
+	}, func() bool { return r.served() && (reading.Index == "" || r.indexed(reading.Index)) })
 	// A number that is not known is negative.
 	failed, scanned, returned := r.failed(), max(reading.Scanned, 0), max(reading.Returned, 0)
 	r.row.add(failed, scanned, returned, r.written)

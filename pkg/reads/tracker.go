@@ -48,14 +48,18 @@ func newTracker(rows int, passive clock.PassiveClock, record func(context.Contex
 // Served reports whether a resource is served, with the subresource unless that is empty.
 type Served func(resource schema.GroupVersionResource, subresource string) bool
 
+// Indexed reports whether a resource has an index of that name still, whether it is
+// declared or read from as long as a cache with the next declaration is built.
+type Indexed func(resource schema.GroupResource, index string) bool
+
 // Handler puts the tracker before the handler of the resources. It belongs behind
 // authentication, authorization and whatever else refuses requests that come to no
 // read. Only resources that are served are tracked, so that nobody can make up
 // names. The server's own reads are not, nor those whose context has a Recorder
 // already, but for that of WithAnalysis.
-func (t *Tracker) Handler(inner http.Handler, served Served) http.Handler {
+func (t *Tracker) Handler(inner http.Handler, served Served, indexed Indexed) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		r := t.track(w, req, served)
+		r := t.track(w, req, served, indexed)
 		if r == nil {
 			inner.ServeHTTP(w, req)
 			return
@@ -71,7 +75,7 @@ func (t *Tracker) Handler(inner http.Handler, served Served) http.Handler {
 }
 
 // track returns nil for a request that is not to be tracked.
-func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served) *read {
+func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served, indexed Indexed) *read {
 	ctx := req.Context()
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
 	if !ok || !info.IsResourceRequest || !isRead(info.Verb) {
@@ -95,6 +99,7 @@ func (t *Tracker) track(w http.ResponseWriter, req *http.Request, served Served)
 		tracker:        t,
 		annotate:       func(reading annexed.Reading) { annotate(ctx, info.Verb, reading) },
 		served:         isServed,
+		indexed:        func(index string) bool { return indexed(resource.GroupResource(), index) },
 		ended:          ctx.Err,
 	}
 	if analysed != nil {
@@ -131,6 +136,13 @@ type Declared func(resource schema.GroupVersionResource, subresource string) boo
 func (t *Tracker) Forget(resource schema.GroupResource, declared Declared) {
 	t.table.forget(resource, declared)
 	t.counters.forget(resource, declared)
+}
+
+// ForgetIndexes drops the series of the indexes that a resource has no more. It is to be
+// called when a cache has ended. A read that went through such an index and ends
+// later has no series.
+func (t *Tracker) ForgetIndexes(resource schema.GroupResource, indexed Indexed) {
+	t.counters.forgetIndexes(resource, indexed)
 }
 
 const verbWatch = "watch"

@@ -9,10 +9,10 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ListProfile is what one kind of reads of one client has cost one process of
-// annex-apiserver since it was first seen. Profiles are kept in memory, a bounded
-// number of them, and begin anew with the process. Those that had to make room for
-// others are added up, one sum for each verb and resource, whose client is
+// ListProfile is what one kind of reads of one client has cost the processes of
+// annex-apiserver since it was first seen. Each process keeps its own in memory, a
+// bounded number of them, and begins anew when it is started. Those that had to make
+// room for others are added up, one sum for each verb and resource, whose client is
 // "(others)". They cannot be written.
 type ListProfile struct {
 	metav1.TypeMeta
@@ -48,8 +48,10 @@ type ListProfileList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
 
-	Replica string
-	Since   metav1.Time
-	Dropped int64
-	Items   []ListProfile
+	Replica  string
+	Replicas []string
+	Missing  []string
+	Since    metav1.Time
+	Dropped  int64
+	Items    []ListProfile
 }

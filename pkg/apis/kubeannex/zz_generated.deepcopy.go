@@ -266,6 +266,16 @@ func (in *ListProfileList) DeepCopyInto(out *ListProfileList) {
 	*out = *in
 	out.TypeMeta = in.TypeMeta
 	in.ListMeta.DeepCopyInto(&out.ListMeta)
+	if in.Replicas != nil {
+		in, out := &in.Replicas, &out.Replicas
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.Missing != nil {
+		in, out := &in.Missing, &out.Missing
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	in.Since.DeepCopyInto(&out.Since)
 	if in.Items != nil {
 		in, out := &in.Items, &out.Items

@@ -102,6 +102,7 @@ func TestTop(t *testing.T) {
 		"top of subresource":    {args: []string{"top", "racks.example.com/status"}, profiles: profiled(reads()...)},
 		"top none dropped":      {args: []string{"top", "--limit=1"}, profiles: noneDropped(profiled(reads()...))},
 		"top of three replicas": {args: []string{"top", "--limit=1", "-ojson"}, profiles: profiled(reads()...), alter: served(slice("a", "10.0.0.1", "10.0.0.2"), slice("b", "10.0.0.3"), slice("6", "fd00::1", "fd00::2", "fd00::3"))},
+		"top of all replicas":   {args: []string{"top", "--limit=1"}, profiles: ofReplicas(profiled(reads()...)), alter: served(slice("a", "10.0.0.1", "10.0.0.2"), slice("b", "10.0.0.3"))},
 		"top of one replica":    {args: []string{"top", "--limit=1"}, profiles: profiled(reads()...), alter: served(slice("a", "10.0.0.1"))},
 		"top of two":            {args: []string{"top", "a", "b"}},
 		"top by unknown":        {args: []string{"top", "--sort-by=age"}},
@@ -111,6 +112,12 @@ func TestTop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { compare(t, name, s.run(t)) })
 	}
+}
+
+// ofReplicas is a list that two processes have answered, and a third has not.
+func ofReplicas(list *kubeannexv1alpha1.ListProfileList) *kubeannexv1alpha1.ListProfileList {
+	list.Replicas, list.Missing = []string{"annex-0", "annex-1"}, []string{"annex-2"}
+	return list
 }
 
 func noneDropped(list *kubeannexv1alpha1.ListProfileList) *kubeannexv1alpha1.ListProfileList {

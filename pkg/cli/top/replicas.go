@@ -4,7 +4,6 @@
 package top
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -14,23 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
-	"github.com/kubeannex/annex/pkg/cli/client"
 	"github.com/kubeannex/annex/pkg/preflight"
 )
 
-// warn tells of the reads that the list does not have: those of other replicas.
+// warn tells of replicas that the server knows nothing of: they have not begun to tell
+// each other what they see, or cannot. Those that it misses it warns of itself. Who may not see how
+// many there are is not told.
 func (o *Options) warn(ctx context.Context, list *kubeannexv1alpha1.ListProfileList) {
 	clients, err := o.factory.Preflight()
-	replicas := 0
-	if err == nil {
-		replicas, err = replicasOf(ctx, clients)
+	if err != nil {
+		return
 	}
-	answered := cmp.Or(list.Replica, "the one that answered")
-	switch {
-	case err != nil:
-		fmt.Fprintf(o.ErrOut, "Warning: these are the reads of replica %s. Whether annex runs more, each with its own, cannot be seen: %s\n", answered, client.OneLine(err.Error()))
-	case replicas > 1:
-		fmt.Fprintf(o.ErrOut, "Warning: these are the reads of replica %s; annex runs %d replicas, each with its own. The metrics annex_read* add them up.\n", answered, replicas)
+	running, err := replicasOf(ctx, clients)
+	if err != nil {
+		return
+	}
+	shown := len(replicas(list))
+	if unknown := running - shown - len(list.Missing); unknown > 0 {
+		fmt.Fprintf(o.ErrOut, "Warning: annex runs %d replicas and these are the reads of %d: the others are older, or their logs say why they do not tell what they see.\n", running, shown)
 	}
 }
 

@@ -49,8 +49,14 @@ func TestWarn(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "v1alpha1.kubeannex.io"},
 		Spec:       apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "annex", Name: "api"}},
 	}
-	const two = "Warning: these are the reads of replica annex-0; annex runs 2 replicas, each with its own. The metrics annex_read* add them up.\n"
+	const unknown = "Warning: annex runs 2 replicas and these are the reads of 1: the others are older, or their logs say why they do not tell what they see.\n"
+	own := &kubeannexv1alpha1.ListProfileList{Replica: "annex-0", Replicas: []string{"annex-0"}}
+	old := &kubeannexv1alpha1.ListProfileList{Replica: "annex-0"}
+	both := &kubeannexv1alpha1.ListProfileList{Replica: "annex-0", Replicas: []string{"annex-0", "annex-1"}}
+	missing := &kubeannexv1alpha1.ListProfileList{Replica: "annex-0", Replicas: []string{"annex-0"}, Missing: []string{"annex-1"}}
+	two := []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1", "1.1.1.2")}
 	tests := map[string]struct {
+		list       *kubeannexv1alpha1.ListProfileList
 		registered []runtime.Object
 		slices     []runtime.Object
 		slicesErr  error
@@ -58,18 +64,20 @@ func TestWarn(t *testing.T) {
 
 		want string
 	}{
-		"a server that runs alone":      {},
-		"a service without endpoints":   {registered: []runtime.Object{registered}},
-		"one replica":                   {registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1")}},
-		"one with addresses of 2 types": {registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1"), endpoints("b", discoveryv1.AddressTypeIPv6, "::1")}},
-		"two in one slice":              {registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1", "1.1.1.2")}, want: two},
-		"two in two slices":             {registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1"), endpoints("b", discoveryv1.AddressTypeIPv4, "1.1.1.2")}, want: two},
+		"a server that runs alone":      {list: own},
+		"a service without endpoints":   {list: own, registered: []runtime.Object{registered}},
+		"one replica":                   {list: own, registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1")}},
+		"one with addresses of 2 types": {list: own, registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1"), endpoints("b", discoveryv1.AddressTypeIPv6, "::1")}},
+		"two that are shown":            {list: both, registered: []runtime.Object{registered}, slices: two},
+		"one that the server misses":    {list: missing, registered: []runtime.Object{registered}, slices: two},
+		"one that has not begun":        {list: own, registered: []runtime.Object{registered}, slices: two, want: unknown},
+		"a server that tells nothing":   {list: old, registered: []runtime.Object{registered}, slices: two, want: unknown},
+		"in two slices":                 {list: own, registered: []runtime.Object{registered}, slices: []runtime.Object{endpoints("a", discoveryv1.AddressTypeIPv4, "1.1.1.1"), endpoints("b", discoveryv1.AddressTypeIPv4, "1.1.1.2")}, want: unknown},
 		"what the user may not read": {
-			registered: []runtime.Object{registered},
-			slicesErr:  apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", errors.New("no role")),
-			want:       "Warning: these are the reads of replica annex-0. Whether annex runs more, each with its own, cannot be seen: endpointslices.discovery.k8s.io is forbidden: no role\n",
+			list: own, registered: []runtime.Object{registered},
+			slicesErr: apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", errors.New("no role")),
 		},
-		"no clients": {err: errors.New("no\nkubeconfig"), want: "Warning: these are the reads of replica annex-0. Whether annex runs more, each with its own, cannot be seen: no kubeconfig\n"},
+		"no clients": {list: own, err: errors.New("no kubeconfig")},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +90,7 @@ func TestWarn(t *testing.T) {
 				factory:   clusterOnly{clients: preflight.Clients{Kube: kube, APIServices: aggregatorfake.NewClientset(tc.registered...)}, err: tc.err},
 				IOStreams: genericiooptions.IOStreams{ErrOut: &errOut},
 			}
-			o.warn(t.Context(), &kubeannexv1alpha1.ListProfileList{Replica: "annex-0"})
+			o.warn(t.Context(), tc.list)
 			if got := errOut.String(); got != tc.want {
 				t.Errorf("got  %swant %s", got, tc.want)
 			}

@@ -6,6 +6,7 @@ package top
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -49,16 +50,29 @@ func (o *Options) show(list *kubeannexv1alpha1.ListProfileList, matching int) er
 	return err
 }
 
-// replica names the process that has answered and since when it counts.
+// replica names the processes whose reads are shown and since when they count.
 func (o *Options) replica(list *kubeannexv1alpha1.ListProfileList) string {
-	text := "annex"
-	if list.Replica != "" {
-		text = "replica " + list.Replica
+	text, verb := "annex", "counts"
+	switch names := replicas(list); len(names) {
+	case 0:
+	case 1:
+		text = "replica " + names[0]
+	default:
+		text, verb = fmt.Sprintf("%d replicas (%s)", len(names), strings.Join(names, ", ")), "count"
 	}
 	if list.Since.IsZero() {
 		return text
 	}
-	return fmt.Sprintf("%s, which counts since %s (%s)", text, list.Since.UTC().Format(time.RFC3339), o.age(list.Since))
+	return fmt.Sprintf("%s, which %s since %s (%s)", text, verb, list.Since.UTC().Format(time.RFC3339), o.age(list.Since))
+}
+
+// replicas are the names of the processes whose reads are shown. A server that knows
+// only its own names no others.
+func replicas(list *kubeannexv1alpha1.ListProfileList) []string {
+	if len(list.Replicas) == 0 && list.Replica != "" {
+		return []string{list.Replica}
+	}
+	return list.Replicas
 }
 
 func (o *Options) row(profile *kubeannexv1alpha1.ListProfile) []string {

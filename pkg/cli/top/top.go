@@ -52,10 +52,10 @@ Each line adds up the requests of one client, user, verb, resource and shape of
 selectors. A client that scans much and gets little back reads past every index:
 "kubectl annex explain" says how it could have the same for less.
 
-The figures are those of one replica of annex since it was started; a warning
-tells of others. It keeps a bounded number of lines. Those used least make room
-for others and are added up, one sum for each verb and resource, as (others).
-All nodes are one user, system:node:*.`,
+The figures add up what all replicas of annex have seen, each since it was
+started; a warning names those that are missing. Each keeps a bounded number of
+lines. Those used least make room for others and are added up, one sum for each
+verb and resource, as (others). All nodes are one user, system:node:*.`,
 		Example: `  # Whose lists cost the most?
   kubectl annex top
 

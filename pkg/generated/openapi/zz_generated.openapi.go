@@ -605,7 +605,7 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfile(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ListProfile is what one kind of reads of one client has cost one process of annex-apiserver since it was first seen. Profiles are kept in memory, a bounded number of them, and begin anew with the process. Those that had to make room for others are added up, one sum for each verb and resource, whose client is \"(others)\". They cannot be written.",
+				Description: "ListProfile is what one kind of reads of one client has cost the processes of annex-apiserver since it was first seen. Each process keeps its own in memory, a bounded number of them, and begins anew when it is started. Those that had to make room for others are added up, one sum for each verb and resource, whose client is \"(others)\". They cannot be written.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -674,14 +674,52 @@ func schema_pkg_apis_kubeannex_v1alpha1_ListProfileList(ref common.ReferenceCall
 					},
 					"replica": {
 						SchemaProps: spec.SchemaProps{
-							Description: "replica is the name of the process that answers. Each knows its own reads only.",
+							Description: "replica is the name of the process that answers.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
+					"replicas": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "replicas are the names of all processes whose reads are added up, the one that answers first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"missing": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "missing are the names of the processes that are known but whose reads are not in the list. A warning says why.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"since": {
 						SchemaProps: spec.SchemaProps{
-							Description: "since is when the process began to count.",
+							Description: "since is when the first of the replicas began to count.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -1260,6 +1298,25 @@ func schema_pkg_apis_kubeannex_v1alpha1_ReplicaStatus(ref common.ReferenceCallba
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
 										Ref: ref(v1alpha1.ReplicaResource{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"disabledPlugins": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "DisabledPlugins are the admission plug-ins, and PriorityAndFairness, that do nothing in this process, because the cluster does not serve the objects that they live on.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
 									},
 								},
 							},

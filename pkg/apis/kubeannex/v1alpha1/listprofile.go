@@ -12,10 +12,10 @@ import (
 // +genclient:onlyVerbs=get,list
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ListProfile is what one kind of reads of one client has cost one process of
-// annex-apiserver since it was first seen. Profiles are kept in memory, a bounded
-// number of them, and begin anew with the process. Those that had to make room for
-// others are added up, one sum for each verb and resource, whose client is
+// ListProfile is what one kind of reads of one client has cost the processes of
+// annex-apiserver since it was first seen. Each process keeps its own in memory, a
+// bounded number of them, and begins anew when it is started. Those that had to make
+// room for others are added up, one sum for each verb and resource, whose client is
 // "(others)". They cannot be written.
 type ListProfile struct {
 	metav1.TypeMeta `json:",inline"`
@@ -93,10 +93,20 @@ type ListProfileList struct {
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
-	// replica is the name of the process that answers. Each knows its own reads only.
+	// replica is the name of the process that answers.
 	// +optional
 	Replica string `json:"replica,omitempty"`
-	// since is when the process began to count.
+	// replicas are the names of all processes whose reads are added up, the one that
+	// answers first.
+	// +optional
+	// +listType=atomic
+	Replicas []string `json:"replicas,omitempty"`
+	// missing are the names of the processes that are known but whose reads are not
+	// in the list. A warning says why.
+	// +optional
+	// +listType=atomic
+	Missing []string `json:"missing,omitempty"`
+	// since is when the first of the replicas began to count.
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
 	// dropped is the number of profiles that had to make room for others. What

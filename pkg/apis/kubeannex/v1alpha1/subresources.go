@@ -56,6 +56,10 @@ type ReplicaStatus struct {
 	// +listType=map
 	// +listMapKey=resource
 	Resources []ReplicaResource `json:"resources,omitempty"`
+	// DisabledPlugins are the admission plug-ins, and PriorityAndFairness, that do nothing in this
+	// process, because the cluster does not serve the objects that they live on.
+	// +listType=set
+	DisabledPlugins []string `json:"disabledPlugins,omitempty"`
 }
 
 // ReplicaResource is one resource as one process knows it.

@@ -399,6 +399,8 @@ func Convert_kubeannex_ListProfile_To_v1alpha1_ListProfile(in *kubeannex.ListPro
 func autoConvert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList(in *ListProfileList, out *kubeannex.ListProfileList, s conversion.Scope) error {
 	out.ListMeta = in.ListMeta
 	out.Replica = in.Replica
+	out.Replicas = *(*[]string)(unsafe.Pointer(&in.Replicas))
+	out.Missing = *(*[]string)(unsafe.Pointer(&in.Missing))
 	out.Since = in.Since
 	out.Dropped = in.Dropped
 	out.Items = *(*[]kubeannex.ListProfile)(unsafe.Pointer(&in.Items))
@@ -413,6 +415,8 @@ func Convert_v1alpha1_ListProfileList_To_kubeannex_ListProfileList(in *ListProfi
 func autoConvert_kubeannex_ListProfileList_To_v1alpha1_ListProfileList(in *kubeannex.ListProfileList, out *ListProfileList, s conversion.Scope) error {
 	out.ListMeta = in.ListMeta
 	out.Replica = in.Replica
+	out.Replicas = *(*[]string)(unsafe.Pointer(&in.Replicas))
+	out.Missing = *(*[]string)(unsafe.Pointer(&in.Missing))
 	out.Since = in.Since
 	out.Dropped = in.Dropped
 	out.Items = *(*[]ListProfile)(unsafe.Pointer(&in.Items))

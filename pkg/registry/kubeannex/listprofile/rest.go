@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package listprofile serves ListProfiles: who reads what, at what cost. They are
-// not stored; each process shows its own.
+// not stored as objects are: processes count, and tell each other.
 package listprofile
 
 import (
@@ -15,14 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 )
 
 // Source has the profiles.
 type Source interface {
-	// Profiles returns all profiles, the worst first. The caller owns them.
-	Profiles() *kubeannex.ListProfileList
+	// Profiles returns all profiles, the worst first. The caller owns them. A warning
+	// says in one line what is missing and why; it is empty if nothing is.
+	Profiles(ctx context.Context) (list *kubeannex.ListProfileList, warning string)
 }
 
 var (
@@ -38,13 +40,12 @@ var (
 type REST struct {
 	TableConvertor
 
-	source  Source
-	replica string
+	source Source
 }
 
-// NewREST returns the endpoint of a source. Replica is the name of the process.
-func NewREST(source Source, replica string) *REST {
-	return &REST{source: source, replica: replica}
+// NewREST returns the endpoint of a source.
+func NewREST(source Source) *REST {
+	return &REST{source: source}
 }
 
 // New implements rest.Storage.
@@ -66,8 +67,8 @@ func (r *REST) Kind() string { return "ListProfile" }
 func (r *REST) GetSingularName() string { return "listprofile" }
 
 // Get returns the profile of that name.
-func (r *REST) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	profiles := r.source.Profiles()
+func (r *REST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	profiles := r.profiles(ctx)
 	for i := range profiles.Items {
 		if profiles.Items[i].Name == name {
 			return &profiles.Items[i], nil
@@ -78,9 +79,8 @@ func (r *REST) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtim
 
 // List returns the profiles that match the selectors, the worst first and all of
 // them: a limit is ignored, and so is a resourceVersion, as there are no versions.
-func (r *REST) List(_ context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
-	profiles := r.source.Profiles()
-	profiles.Replica = r.replica
+func (r *REST) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
+	profiles := r.profiles(ctx)
 	byLabel, byField := selectors(options)
 	if byLabel.Empty() && byField.Empty() {
 		return profiles, nil
@@ -93,6 +93,12 @@ func (r *REST) List(_ context.Context, options *metainternalversion.ListOptions)
 	}
 	profiles.Items = matching
 	return profiles, nil
+}
+
+func (r *REST) profiles(ctx context.Context) *kubeannex.ListProfileList {
+	profiles, missing := r.source.Profiles(ctx)
+	warning.AddWarning(ctx, "", missing)
+	return profiles
 }
 
 func selectors(options *metainternalversion.ListOptions) (labels.Selector, fields.Selector) {

@@ -4,6 +4,7 @@
 package listprofile
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,15 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 )
 
 type fixed struct{}
 
-func (fixed) Profiles() *kubeannex.ListProfileList {
+func (fixed) Profiles(context.Context) (*kubeannex.ListProfileList, string) {
+	return profiles(), "the reads of host-3 are missing"
+}
+
+func profiles() *kubeannex.ListProfileList {
 	return &kubeannex.ListProfileList{
-		Since: metav1.Unix(1000, 0), Dropped: 7,
+		Replica: "host-1", Replicas: []string{"host-1", "host-2"}, Missing: []string{"host-3"}, Since: metav1.Unix(1000, 0), Dropped: 7,
 		Items: []kubeannex.ListProfile{{
 			ObjectMeta: metav1.ObjectMeta{Name: "worst"},
 			Profile: kubeannex.ListProfileRow{
@@ -37,8 +43,13 @@ func (fixed) Profiles() *kubeannex.ListProfileList {
 	}
 }
 
+// recorder has the texts of warnings.
+type recorder []string
+
+func (r *recorder) AddWarning(_, text string) { *r = append(*r, text) }
+
 func TestGet(t *testing.T) {
-	rest := NewREST(fixed{}, "host-1")
+	rest := NewREST(fixed{})
 	got, err := rest.Get(t.Context(), "refused", &metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +77,8 @@ func TestList(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := NewREST(fixed{}, "host-1").List(t.Context(), tc.options)
+			warnings := &recorder{}
+			got, err := NewREST(fixed{}).List(warning.WithWarningRecorder(t.Context(), warnings), tc.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +90,10 @@ func TestList(t *testing.T) {
 			if diff := cmp.Diff(tc.want, names); diff != "" {
 				t.Errorf("names (-want +got):\n%s", diff)
 			}
-			if list.Replica != "host-1" || list.Dropped != 7 || list.Since.Unix() != 1000 || list.Items == nil {
+			if diff := cmp.Diff(&recorder{"the reads of host-3 are missing"}, warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			if list.Replica != "host-1" || len(list.Replicas) != 2 || len(list.Missing) != 1 || list.Dropped != 7 || list.Since.Unix() != 1000 || list.Items == nil {
 				t.Errorf("got replica %q, dropped %d, since %v, items %v", list.Replica, list.Dropped, list.Since, list.Items)
 			}
 		})
@@ -86,7 +101,7 @@ func TestList(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	profiles := fixed{}.Profiles()
+	profiles := profiles()
 	worst := []any{
 		"agent", "alice", "list", "gadgets.lab.annex.test", "spec.nodeName=", "Cache",
 		int64(3), int64(1000), int64(4), int64(500), "90s", "v1", "f:spec.nodeName", int64(1), "v1", "worst",
