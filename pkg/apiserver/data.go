@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeannex/annex/pkg/admission/hostapis"
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
 	"github.com/kubeannex/annex/pkg/apiserver/importing"
@@ -32,6 +33,8 @@ type groupData struct {
 	gate *serving.Gate
 	// probe asks the served versions whether they answer, see cacheProbe.
 	probe func(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition) error
+	// disabled returns the plug-ins that the cluster cannot feed.
+	disabled func() []hostapis.Disabled
 }
 
 var _ annexedgroupstorage.Data = groupData{}

@@ -57,9 +57,19 @@ func declaresModule(file string) bool {
 	return false
 }
 
+// otherKubernetes is the environment variable with a folder of programs of another
+// Kubernetes release, such as hack/test-skew.sh builds. Those that it lacks are today's.
+const otherKubernetes = "ANNEX_KUBERNETES"
+
 // Program returns the path of a program below _output, or an error of one line
 // that names the make target which builds it.
 func (e *Env) Program(name string) (string, error) {
+	if folder := os.Getenv(otherKubernetes); folder != "" {
+		path := filepath.Join(folder, name)
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			return path, nil
+		}
+	}
 	folder, target := "kubernetes", "make kubernetes"
 	switch name {
 	case programAnnex, programController, programPlugin:

@@ -83,6 +83,7 @@ func TestStatus(t *testing.T) {
 			in(kubeannexv1alpha1.PhaseFencing).named("d.com").condition(kubeannexv1alpha1.ConditionProgressing, metav1.ConditionFalse, "HeldUp", "no answer"),
 			stray(annexed().named("e.com")),
 			annexed().named("f.com").condition(kubeannexv1alpha1.ConditionMirrored, metav1.ConditionFalse, "Failed", "no"),
+			annexed().named("g.com").condition(kubeannexv1alpha1.ConditionAdmissionComplete, metav1.ConditionFalse, "PluginsDisabled", "MutatingAdmissionPolicy"),
 		)},
 		"status of all as yaml":  {args: []string{"status", "-o", "yaml"}, groups: list(annexed())},
 		"status of none as json": {args: []string{"status", "-o", "json"}},

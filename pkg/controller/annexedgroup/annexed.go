@@ -46,6 +46,9 @@ func (r *Reconciler) annexed(ctx context.Context, group *kubeannexv1alpha1.Annex
 	if err != nil {
 		return outcome{}, err
 	}
+	if err := r.showAdmission(ctx, group); err != nil {
+		return outcome{}, err
+	}
 	strays := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
 	switch {
 	case !done || strays.Reason == reasonWatching:

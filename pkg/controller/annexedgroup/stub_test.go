@@ -50,6 +50,8 @@ type annexStub struct {
 	stored []string
 	// dropped is how often annex's data were dropped.
 	dropped int
+	// disabled are the plug-ins that are off.
+	disabled []string
 }
 
 var _ http.Handler = (*annexStub)(nil)
@@ -83,7 +85,7 @@ func (s *annexStub) ServeHTTP(response http.ResponseWriter, request *http.Reques
 
 func (s *annexStub) replica() *kubeannexv1alpha1.ReplicaStatus {
 	known := kubeannexv1alpha1.ReplicaResource{DefinitionGeneration: 100, Established: true, Ready: true}
-	status := &kubeannexv1alpha1.ReplicaStatus{Serving: s.group.Status.Serving, Revision: 1 << 50}
+	status := &kubeannexv1alpha1.ReplicaStatus{Serving: s.group.Status.Serving, Revision: 1 << 50, DisabledPlugins: s.disabled}
 	for _, plural := range []string{"morphs", "gadgets"} {
 		known.Resource = plural
 		status.Resources = append(status.Resources, known)

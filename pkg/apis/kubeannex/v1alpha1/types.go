@@ -207,6 +207,9 @@ const (
 	ConditionAnnexed = "Annexed"
 	// ConditionMirrored says whether annex has the cluster's present definitions.
 	ConditionMirrored = "Mirrored"
+	// ConditionAdmissionComplete is false while a part of admission, or priority and fairness, is off
+	// in annex because the cluster does not serve its API. The message names it.
+	ConditionAdmissionComplete = "AdmissionComplete"
 	// ConditionStrayWrites is true when the cluster's own copies changed after they
 	// were verified. The message names them.
 	ConditionStrayWrites = "StrayWrites"

@@ -121,7 +121,7 @@ func Flags(tb testing.TB) (*env.CA, []string, error) {
 		"--kubeconfig=" + kubeconfig,
 		// What asks the cluster for its objects.
 		"--enable-priority-and-fairness=false",
-		"--disable-admission-plugins=NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook," +
+		"--disable-admission-plugins=NamespaceLifecycle,ResourceQuota,MutatingAdmissionWebhook,ValidatingAdmissionWebhook," +
 			"ValidatingAdmissionPolicy,MutatingAdmissionPolicy",
 	}, nil
 }
