@@ -85,8 +85,13 @@ func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServ
 		stores:      stores,
 		gate:        c.gate,
 		probe:       probe.probe,
+		disabled:    c.extraConfig.HostAPIs.Disabled,
 	}
 	explainer, err := c.newExplainer(server, data.definitions)
+	if err != nil {
+		return err
+	}
+	profiles, err := c.installProfiles(server)
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func (c CompletedConfig) installAPIGroup(server *genericapiserver.GenericAPIServ
 		"annexedgroups/digest":  subresources.Digest,
 		"annexedgroups/replica": subresources.Replica,
 		"listreviews":           listreview.NewREST(explainer),
-		"listprofiles":          listprofile.NewREST(c.extraConfig.Reads, c.extraConfig.ReplicaName),
+		"listprofiles":          listprofile.NewREST(profiles),
 	}
 	return server.InstallAPIGroup(&group)
 }
@@ -115,6 +120,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if err := s.letClientsLeave(runCtx); err != nil {
+		return err
+	}
 	go func() {
 		select {
 		case <-ctx.Done():

@@ -10,7 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 
+	"github.com/kubeannex/annex/pkg/admission/hostapis"
 	"github.com/kubeannex/annex/pkg/reads"
+	"github.com/kubeannex/annex/pkg/reads/replicas"
 	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
@@ -34,10 +36,15 @@ type ExtraConfig struct {
 	ServingMetrics *serving.Metrics
 	// StorageMetrics counts the requests that reach etcd. Who wants to see them registers it.
 	StorageMetrics *annexed.Metrics
+	// HostAPIs knows what the cluster does not serve. Who wants to see its metric registers it.
+	HostAPIs *hostapis.Availability
 	// Reads keeps account of who reads what. Who wants to see its metrics registers them.
 	Reads *reads.Tracker
 	// ReplicaName is what this process is known by among several, the name of its host.
 	ReplicaName string
+	// Replicas tells who reads what from the other processes over the same etcd. It is nil
+	// in a server that has one of its own. The server runs it.
+	Replicas *replicas.Exchange
 	// ServiceResolver finds the address of a conversion webhook that is named by a Service.
 	ServiceResolver webhook.ServiceResolver
 	// AuthResolverWrapper adds credentials to conversion webhook clients.
@@ -70,6 +77,7 @@ func NewConfig() *Config {
 			Gated:          true,
 			StorageMetrics: annexed.NewMetrics(),
 			ServingMetrics: serving.NewMetrics(),
+			HostAPIs:       hostapis.NewAvailability(),
 			Reads:          reads.NewTracker(reads.DefaultRows),
 			ReplicaCount:   1,
 		},
@@ -83,6 +91,7 @@ type completedConfig struct {
 	// gate is nil in a server without one.
 	gate    *serving.Gate
 	indexes *declaredIndexes
+	catalog *annexed.Catalog
 	served  *servedResources
 	// host reaches the cluster. It is nil in a server that runs alone.
 	host *rest.Config
@@ -98,9 +107,11 @@ type CompletedConfig struct {
 // The GenericConfig must have all options applied: the embedded server for
 // custom resources works on a copy of it that is taken here.
 func (c *Config) Complete() CompletedConfig {
-	c.GenericConfig.RESTOptionsGetter = c.annexed(c.GenericConfig.RESTOptionsGetter, nil)
-	indexes := newDeclaredIndexes()
-	customResource := newCustomResourceConfig(c, indexes)
+	c.GenericConfig.RESTOptionsGetter = c.annexed(c.GenericConfig.RESTOptionsGetter, nil, nil)
+	indexes, catalog := newDeclaredIndexes(), annexed.NewCatalog()
+	customResource := newCustomResourceConfig(c, indexes, catalog)
+	c.installWatchInterest(indexes)
+	c.installFairness(catalog)
 	// The definitions of both servers are published in one document, see openapi.go.
 	c.GenericConfig.SkipOpenAPIInstallation = true
 	// /apis lists the groups of both servers, see discovery.go.
@@ -109,7 +120,7 @@ func (c *Config) Complete() CompletedConfig {
 	if c.ExtraConfig.Gated {
 		gate = c.installGate()
 	}
-	served := c.installReads()
+	served := c.installReads(indexes)
 	c.installTrust()
 	c.noteLoopback()
 	return CompletedConfig{&completedConfig{
@@ -118,6 +129,7 @@ func (c *Config) Complete() CompletedConfig {
 		extraConfig:    &c.ExtraConfig,
 		gate:           gate,
 		indexes:        indexes,
+		catalog:        catalog,
 		served:         served,
 		host:           c.GenericConfig.ClientConfig,
 	}}
@@ -125,12 +137,14 @@ func (c *Config) Complete() CompletedConfig {
 
 // annexed puts the storage layer of Annex into every store built from the
 // given getter. Beside uncached it is the only place where that layer enters. Nil
-// indexes are none.
-func (c *Config) annexed(getter generic.RESTOptionsGetter, indexes annexed.IndexSource) generic.RESTOptionsGetter {
+// indexes are none; a nil catalog is told of nothing.
+func (c *Config) annexed(getter generic.RESTOptionsGetter, indexes annexed.IndexSource, catalog *annexed.Catalog) generic.RESTOptionsGetter {
 	return annexed.NewRESTOptionsGetter(getter, annexed.Config{
 		WatchCache: c.ExtraConfig.WatchCache,
 		Metrics:    c.ExtraConfig.StorageMetrics,
 		Indexes:    indexes,
+		Catalog:    catalog,
+		Ended:      c.forgetIndexes(indexes),
 		// Only custom resources have indexes, and versions that nobody may use.
 		Lazy: indexes != nil,
 	})

@@ -26,7 +26,7 @@ type customResourceConfig struct {
 // from the one in front of it. Both share one filter chain, one admission
 // chain and one aggregated discovery document, as in kube-apiserver
 // (k8s.io/kubernetes cmd/kube-apiserver/app/server.go, CreateServerChain).
-func newCustomResourceConfig(c *Config, indexes annexed.IndexSource) customResourceConfig {
+func newCustomResourceConfig(c *Config, indexes annexed.IndexSource, catalog *annexed.Catalog) customResourceConfig {
 	generic := *c.GenericConfig
 	// The server in front owns the hooks; a second registration of the same name is refused.
 	generic.PostStartHooks = map[string]genericapiserver.PostStartHookConfigEntry{}
@@ -34,7 +34,7 @@ func newCustomResourceConfig(c *Config, indexes annexed.IndexSource) customResou
 	generic.HealthzChecks = slices.Clone(generic.HealthzChecks)
 	generic.LivezChecks = slices.Clone(generic.LivezChecks)
 	generic.ReadyzChecks = slices.Clone(generic.ReadyzChecks)
-	generic.RESTOptionsGetter = c.annexed(c.ExtraConfig.DefinitionRESTOptionsGetter, nil)
+	generic.RESTOptionsGetter = c.annexed(c.ExtraConfig.DefinitionRESTOptionsGetter, nil, nil)
 	generic.MergedResourceConfig = apiextensionsapiserver.DefaultAPIResourceConfigSource()
 	// The embedded server encodes its own types.
 	generic.Serializer = apiextensionsapiserver.Codecs
@@ -48,7 +48,7 @@ func newCustomResourceConfig(c *Config, indexes annexed.IndexSource) customResou
 	return customResourceConfig{&apiextensionsapiserver.Config{
 		GenericConfig: &generic,
 		ExtraConfig: apiextensionsapiserver.ExtraConfig{
-			CRDRESTOptionsGetter: c.annexed(c.ExtraConfig.CustomResourceRESTOptionsGetter, indexes),
+			CRDRESTOptionsGetter: c.annexed(c.ExtraConfig.CustomResourceRESTOptionsGetter, indexes, catalog),
 			MasterCount:          c.ExtraConfig.ReplicaCount,
 			ServiceResolver:      c.ExtraConfig.ServiceResolver,
 			AuthResolverWrapper:  c.ExtraConfig.AuthResolverWrapper,

@@ -40,7 +40,7 @@ func (c CompletedConfig) newExplainer(server *genericapiserver.GenericAPIServer,
 		Server:     behindFilters(c.genericConfig.Config, explain.LimitAnalyses(server.Handler.Director)),
 		Authorizer: c.genericConfig.Authorization.Authorizer,
 		Definition: describer(definitions, c.indexes),
-		Seats:      seatEstimator(c.genericConfig.FlowControl, c.genericConfig.StorageObjectCountTracker),
+		Seats:      seatEstimator(c.genericConfig.FlowControl, c.genericConfig.StorageObjectCountTracker, c.catalog),
 	}
 	if c.gate != nil {
 		config.Handler = c.gate.Handler(config.Handler, Codecs, kubeannex.GroupName, apiextensionsapi.GroupName)
@@ -94,21 +94,6 @@ func (f impatient) Handle(ctx context.Context, digest utilflowcontrol.RequestDig
 	ctx, cancel := context.WithTimeout(ctx, analysisPatience)
 	defer cancel()
 	f.Interface.Handle(ctx, digest, note, estimate, queued, execute)
-}
-
-// seatEstimator estimates as the filter of priority and fairness does
-// (k8s.io/apiserver pkg/server/config.go, DefaultBuildHandlerChain), for no
-// level of priority in particular. It is nil in a server without.
-func seatEstimator(fairness utilflowcontrol.Interface, counts flowcontrolrequest.StorageObjectCountTracker) func(*http.Request) int64 {
-	if fairness == nil {
-		return nil
-	}
-	estimate := flowcontrolrequest.NewWorkEstimator(counts.Get, fairness.GetInterestedWatchCount,
-		flowcontrolrequest.DefaultWorkEstimatorConfig(), fairness.GetMaxSeats)
-	return func(request *http.Request) int64 {
-		work := estimate.EstimateWork(request, "", "")
-		return int64(work.MaxSeats())
-	}
 }
 
 // describer reads definitions. Of other resources than those it knows nothing.

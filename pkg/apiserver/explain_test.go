@@ -45,7 +45,7 @@ func (fairness) GetMaxSeats(string) uint64                                  { re
 func TestSeatEstimator(t *testing.T) {
 	counts := flowcontrolrequest.NewStorageObjectCountTracker()
 	counts.Set("things.g", storage.Stats{ObjectCount: 1000, EstimatedAverageObjectSizeBytes: 1500})
-	estimate := seatEstimator(fairness{}, counts)
+	estimate := seatEstimator(fairness{}, counts, annexed.NewCatalog())
 	for name, tc := range map[string]struct {
 		query string
 		want  int64
@@ -61,7 +61,7 @@ func TestSeatEstimator(t *testing.T) {
 			}
 		})
 	}
-	if seatEstimator(nil, counts) != nil {
+	if seatEstimator(nil, counts, nil) != nil {
 		t.Error("got an estimator for a server without priority and fairness")
 	}
 }

@@ -13,6 +13,8 @@ import (
 	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
@@ -77,6 +79,14 @@ func (d *declaredIndexes) Follow(resource schema.GroupResource, example runtime.
 	}
 }
 
+// trigger is what watches of one version of a resource are dispatched by.
+func (d *declaredIndexes) trigger(resource schema.GroupVersionResource) annexed.Trigger {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	of := &indexFollower{resource: resource.GroupResource(), fields: d.selectableFieldsLocked(resource.GroupResource(), resource.Version)}
+	return d.indexesLocked(of).Trigger
+}
+
 // groupChanged tells the storage of a group's resources what is declared now. It
 // is told under the lock, so that the newest declaration comes last.
 func (d *declaredIndexes) groupChanged(object any) {
@@ -132,6 +142,42 @@ func (d *declaredIndexes) indexesLocked(follower *indexFollower) annexed.Indexes
 		indexes.Trigger = annexed.Trigger{Field: index.Field}
 	}
 	return indexes
+}
+
+// has reports whether an index of that name is declared for any version of a resource.
+func (d *declaredIndexes) has(resource schema.GroupResource, index string) bool {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	if d.definitions == nil {
+		return false
+	}
+	definition, err := d.definitions.Get(resource.String())
+	if err != nil {
+		return false
+	}
+	for i := range definition.Spec.Versions {
+		fields := d.selectableFieldsLocked(resource, definition.Spec.Versions[i].Name)
+		if names(d.indexesLocked(&indexFollower{resource: resource, fields: fields})).Has(index) {
+			return true
+		}
+	}
+	return false
+}
+
+// names are those of declared indexes.
+func names(declared annexed.Indexes) sets.Set[string] {
+	all := sets.New[string]()
+	for _, field := range append(slices.Clone(declared.Fields), declared.Trigger.Field) {
+		if field != "" {
+			all.Insert(storage.FieldIndex(field))
+		}
+	}
+	for _, label := range append(slices.Clone(declared.Labels), declared.Trigger.Label) {
+		if label != "" {
+			all.Insert(storage.LabelIndex(label))
+		}
+	}
+	return all
 }
 
 // specLocked is what an AnnexedGroup says of a resource.

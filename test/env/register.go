@@ -124,6 +124,9 @@ func readManifest(name string) ([][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
+		if content, err := yaml.YAMLToJSON(document); err == nil && string(content) == "null" {
+			continue // nothing but comments
+		}
 		documents = append(documents, document)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -15,6 +16,7 @@ import (
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
 	"github.com/kubeannex/annex/pkg/apiserver"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/pkg/etcd/space"
 )
 
 // Run starts the parts in the order in which they need each other and stops
@@ -44,7 +46,13 @@ func Run(ctx context.Context, opts options.CompletedOptions) (err error) {
 	if err := instance.Config.ExtraConfig.ServingMetrics.Register(legacyregistry.CustomRegister); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
+	if err := instance.Config.ExtraConfig.HostAPIs.Register(legacyregistry.CustomRegister); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
 	if err := instance.Config.ExtraConfig.Reads.Register(legacyregistry.CustomRegister); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	if err := instance.space.Register(legacyregistry.CustomRegister); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	return instance.Serve(ctx)
@@ -61,6 +69,10 @@ type Instance struct {
 	etcd *embedded.Server
 	// lock makes the root directory the server's own. It is nil where nothing is kept there.
 	lock *embedded.RootLock
+	// space tells whether an etcd is full. It runs with Serve.
+	space *space.Monitor
+	// closeSpace closes the connections of space. It is nil before there are any.
+	closeSpace func()
 }
 
 // Start assembles a server. The caller owns the instance and must Close it
@@ -88,6 +100,9 @@ func Start(ctx context.Context, opts options.CompletedOptions) (_ *Instance, err
 	if err := opts.CheckEtcd(ctx, instance.Config); err != nil {
 		return nil, err
 	}
+	if instance.space, instance.closeSpace, err = opts.SpaceMonitor(context.WithoutCancel(ctx), instance.Config); err != nil {
+		return nil, err
+	}
 	if err := opts.ApplyStorage(instance.Config); err != nil {
 		return nil, err
 	}
@@ -99,6 +114,11 @@ func Start(ctx context.Context, opts options.CompletedOptions) (_ *Instance, err
 
 // Serve answers requests until ctx is done or the embedded etcd stops by itself.
 func (i *Instance) Serve(ctx context.Context) error {
+	monitorCtx, stop := context.WithCancel(ctx)
+	var monitor sync.WaitGroup
+	monitor.Go(func() { i.space.Run(monitorCtx) })
+	defer monitor.Wait()
+	defer stop()
 	if i.etcd == nil {
 		return i.Server.Run(ctx)
 	}
@@ -121,6 +141,9 @@ func (i *Instance) Serve(ctx context.Context) error {
 // Close stops the embedded etcd, if there is one, waits until it has, and gives
 // the root directory free, unless etcd may still write to it.
 func (i *Instance) Close() error {
+	if i.closeSpace != nil {
+		i.closeSpace()
+	}
 	if i.etcd != nil {
 		klog.Background().Info("Stopping embedded etcd")
 		if err := i.etcd.Close(); err != nil {

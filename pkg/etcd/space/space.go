@@ -39,17 +39,24 @@ func (l Limits) hasRoom(size int64) bool {
 	return size+l.Request+writeOverhead < l.Quota
 }
 
-// Check fails if the etcd behind client is full. The error says how to mend it.
+// FullError says that an etcd refuses writes, and how to mend it. Reads, and deletions of what needs no
+// last write, still pass (BackendQuota.Cost in go.etcd.io/etcd/server/v3/storage/quota.go).
+type FullError struct{ message string }
+
+// Error implements error.
+func (e *FullError) Error() string { return e.message }
+
+// Check fails with a FullError if the etcd behind client is full.
 func Check(ctx context.Context, client *clientv3.Client) error {
 	full, err := hasAlarm(ctx, client)
 	if err != nil || !full {
 		return err
 	}
-	return fmt.Errorf("etcd %s is full and refuses writes: raise its --quota-backend-bytes or compact and defragment it, then run etcdctl alarm disarm",
-		strings.Join(client.Endpoints(), ","))
+	return &FullError{fmt.Sprintf("etcd %s is full and refuses writes: raise its --quota-backend-bytes or compact and defragment it, then run etcdctl alarm disarm",
+		strings.Join(client.Endpoints(), ","))}
 }
 
-// Recover lets an embedded etcd that is full accept writes again, and fails if
+// Recover lets an embedded etcd that is full accept writes again, and fails with a FullError if
 // it still could not take the largest request. Its database is defragmented,
 // and where that is not enough, its old revisions are dropped first: clients
 // that are behind list anew. Defragmentation copies the whole database. An etcd
@@ -71,8 +78,7 @@ func Recover(ctx context.Context, client *clientv3.Client, limits Limits) error 
 		return fmt.Errorf("making room in the embedded etcd, which is full: %w: free disk space or raise --embedded-etcd-quota-bytes", err)
 	}
 	if !limits.hasRoom(after) {
-		return fmt.Errorf("the embedded etcd is full: its database has %d bytes after defragmentation and its quota is %d, which leaves no room for a request of %d; raise --embedded-etcd-quota-bytes",
-			after, limits.Quota, limits.Request)
+		return limits.full(after)
 	}
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		return fmt.Errorf("disarming the space alarm of the embedded etcd: %w", err)
@@ -81,18 +87,31 @@ func Recover(ctx context.Context, client *clientv3.Client, limits Limits) error 
 	return nil
 }
 
+// full is the error of an etcd whose database cannot be made smaller than size.
+func (l Limits) full(size int64) *FullError {
+	return &FullError{fmt.Sprintf("the embedded etcd is full: its database has %d bytes after defragmentation and its quota is %d, which leaves no room for a request of %d; raise --embedded-etcd-quota-bytes or delete objects",
+		size, l.Quota, l.Request)}
+}
+
 // compactAndDefragment drops all revisions but the current one. While the alarm
 // is set the API server cannot: its own compaction writes a key.
 func compactAndDefragment(ctx context.Context, client *clientv3.Client) (size int64, err error) {
-	current, err := client.Get(ctx, "/", clientv3.WithCountOnly())
-	if err != nil {
-		return 0, err
-	}
-	_, err = client.Compact(ctx, current.Header.GetRevision(), clientv3.WithCompactPhysical())
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // an earlier start has done it
+	if err := compact(ctx, client); err != nil {
 		return 0, err
 	}
 	return defragment(ctx, client)
+}
+
+func compact(ctx context.Context, client *clientv3.Client) error {
+	current, err := client.Get(ctx, "/", clientv3.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	_, err = client.Compact(ctx, current.Header.GetRevision(), clientv3.WithCompactPhysical())
+	if errors.Is(err, rpctypes.ErrCompacted) { // it was done before, and nothing was written since
+		return nil
+	}
+	return err
 }
 
 func defragment(ctx context.Context, client *clientv3.Client) (size int64, err error) {

@@ -10,11 +10,14 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -67,19 +70,27 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	}
 
 	gauge, hide := cfg.Metrics.showCaches(cacherConfig.GroupResource, versionOf(cacherConfig))
-	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, gauge: gauge, config: cacherConfig}
+	caches := &caches{raw: raw, delegated: delegated, counts: counts, metrics: cfg.Metrics, gauge: gauge, config: cacherConfig, onEnd: cfg.Ended}
 	ctx, cancel := context.WithCancel(context.Background())
 	rotation := newRotation(ctx, cfg.turns, caches.open, caches.fresh)
 	if cfg.queue != nil {
 		rotation.queue = cfg.queue
 	}
 	rotation.lazy, rotation.uncached = cfg.Lazy, newUncachedReads(delegated, cacherConfig.ResourcePrefix, RuleNotStarted)
+	if cfg.Lazy && utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate) {
+		rotation.newList = cacherConfig.NewListFunc
+	}
 	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}
 	if cfg.Indexes != nil {
 		unfollow = cfg.Indexes.Follow(cacherConfig.GroupResource, cacherConfig.NewFunc(), rotation.declare)
 	}
+	uncatalog := func() {}
+	if cfg.Catalog != nil {
+		uncatalog = cfg.Catalog.add(cacherConfig.GroupResource.WithVersion(versionOf(cacherConfig)), rotation)
+	}
 	destroy := sync.OnceFunc(func() {
+		uncatalog()
 		unfollow()
 		cancel()
 		rotation.stop()
@@ -105,6 +116,8 @@ type caches struct {
 	metrics   *Metrics
 	gauge     *cacheGauge
 	config    cacher.Config
+	// onEnd is told when a cache has ended, unless it is nil.
+	onEnd func(schema.GroupResource)
 	// estimate makes raw estimate sizes from the keys of the cache in service. Upstream
 	// asks for it before the first cache reads: a list or watch that begins before is
 	// left out of the estimate.
@@ -142,7 +155,13 @@ func (c *caches) open(declared Indexes) (*generation, error) {
 	}
 	g.delegator = cacher.NewCacheDelegator(g.cache, c.delegated)
 	hideIndexes, closed := c.metrics.showIndexes(config.GroupResource, versionOf(config), g.indexes), c.gauge.opened(ended, g.cache.Wait)
-	g.hide = func() { hideIndexes(); closed() }
+	g.hide = func() {
+		hideIndexes()
+		closed()
+		if c.onEnd != nil {
+			c.onEnd(config.GroupResource)
+		}
+	}
 	return g, nil
 }
 

@@ -108,18 +108,6 @@ func (g *generation) refreshStats(ctx context.Context) {
 	}
 }
 
-// sizeSample is the number of objects from whose sizes that of all is estimated when none is known.
-const sizeSample = 25
-
-// readSome lets the etcd3 store see the sizes of some objects. It takes them from lists
-// and later events, but not from the watch that fills a cache
-// (k8s.io/apiserver pkg/storage/etcd3/watcher.go, sync).
-func (g *generation) readSome(ctx context.Context) error {
-	predicate := storage.Everything
-	predicate.Limit = sizeSample
-	return g.etcd.GetList(withCaller(ctx, CallerMonitor), g.prefix, storage.ListOptions{Predicate: predicate, Recursive: true}, g.newList())
-}
-
 // estimate adds how many objects a list would compare and return.
 func (g *generation) estimate(reading Reading, l *listing) Reading {
 	namespace := g.namespaceOf(l.key)
@@ -184,6 +172,11 @@ func (x *indexSet) offers(index string, predicate storage.SelectionPredicate, na
 // for "". What the sample does not know of the objects is taken for a match; -1 is
 // returned when it knows nothing that is asked for.
 func (x *indexSet) estimateMatches(predicate storage.SelectionPredicate, namespace string) int {
+	return x.estimateBy(x.sample.matching, predicate, namespace)
+}
+
+// estimateBy is estimateMatches with a way to go through the sample.
+func (x *indexSet) estimateBy(matching func(sampleMatch) int, predicate storage.SelectionPredicate, namespace string) int {
 	known, none := x.knownRequirements(predicate)
 	if none {
 		return 0
@@ -191,7 +184,7 @@ func (x *indexSet) estimateMatches(predicate storage.SelectionPredicate, namespa
 	if len(known) == 0 {
 		return -1
 	}
-	return x.sample.matching(func(ns, name string, values map[string]string) bool {
+	return matching(func(ns, name string, values map[string]string) bool {
 		if namespace != "" && ns != namespace {
 			return false
 		}

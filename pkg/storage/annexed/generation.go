@@ -59,6 +59,8 @@ type generation struct {
 	hide func()
 	// stats are those that the cache was asked for last, nil before.
 	stats atomic.Pointer[knownStats]
+	// learning is when learnSize last asked for them, in nanoseconds.
+	learning atomic.Int64
 }
 
 // stop ends the watches and the upkeep of the cache. It may be called any number

@@ -93,6 +93,10 @@ type stackOptions struct {
 	declared Indexes
 	// source is where they come from if they change.
 	source IndexSource
+	// ended is told when a cache has ended.
+	ended func(schema.GroupResource)
+	// client is that of an etcd of another stack, whose objects this one has too.
+	client *kubernetes.Client
 	// lazy lets the first request that needs the cache start it.
 	lazy bool
 	// turns are shared with other stacks, if any.
@@ -127,7 +131,10 @@ var (
 // of by generic.NewRawStorage, because upstream's suites want its client.
 func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 	t.Helper()
-	s := &stack{mode: m, client: runEtcd(t, opts.etcd), codec: opts.codec, metrics: NewMetrics()}
+	s := &stack{mode: m, client: opts.client, codec: opts.codec, metrics: NewMetrics()}
+	if s.client == nil {
+		s.client = runEtcd(t, opts.etcd)
+	}
 	if s.codec == nil {
 		s.codec = newTestCodec(t)
 	}
@@ -156,7 +163,7 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 	if opts.source == nil {
 		opts.source = staticIndexes{opts.declared}
 	}
-	config := Config{WatchCache: m == cached, Lazy: opts.lazy, Metrics: s.metrics, Indexes: opts.source, turns: opts.turns}
+	config := Config{WatchCache: m == cached, Lazy: opts.lazy, Metrics: s.metrics, Indexes: opts.source, Ended: opts.ended, turns: opts.turns}
 	s.Interface, s.destroy, err = assemble(bottom, raw.Close, config, cacherConfig(s.codec, opts))
 	if err != nil {
 		t.Fatal(err)

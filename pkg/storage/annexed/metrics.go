@@ -177,6 +177,18 @@ func (m *Metrics) indexSizes() map[indexName]indexSize {
 	return sizes
 }
 
+// Indexed reports whether a cache of a resource, of any version, has an index of that name.
+func (m *Metrics) Indexed(resource schema.GroupResource, index string) bool {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	for indexes, of := range m.indexes {
+		if of.GroupResource() == resource && indexes.served.Has(index) {
+			return true
+		}
+	}
+	return false
+}
+
 // Register publishes the metrics. register is the CustomRegister method of a
 // metrics.KubeRegistry, or legacyregistry.CustomRegister for what a generic API
 // server shows under /metrics.

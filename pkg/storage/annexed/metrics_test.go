@@ -107,3 +107,29 @@ annex_index_entries{group="",index=%q,resource="pods",version=""} %d
 	source.change(Indexes{Labels: []string{"app"}})
 	expect("l:app", 0, 0)
 }
+
+// TestIndexEndsWithItsCache looks at what is told of the indexes of a cache that another
+// replaces: they are there until nobody reads through them any more.
+func TestIndexEndsWithItsCache(t *testing.T) {
+	source := &changingIndexes{current: Indexes{Fields: []string{"spec.nodeName"}}}
+	ended := make(chan schema.GroupResource, 2)
+	s := newStack(t, cached, stackOptions{source: source, ended: func(resource schema.GroupResource) { ended <- resource }})
+	indexed := func() [3]bool {
+		return [3]bool{s.metrics.Indexed(podResource(), "f:spec.nodeName"), s.metrics.Indexed(podResource(), "l:app"), s.metrics.Indexed(schema.GroupResource{Resource: "jobs"}, "l:app")}
+	}
+	if got := indexed(); got != [3]bool{true, false, false} {
+		t.Errorf("before the exchange got %v", got)
+	}
+	source.change(Indexes{Labels: []string{"app"}})
+	if resource := <-ended; resource != podResource() {
+		t.Errorf("a cache of %v has ended", resource)
+	}
+	if got := indexed(); got != [3]bool{false, true, false} {
+		t.Errorf("after the exchange got %v", got)
+	}
+	s.destroy()
+	<-ended
+	if got := indexed(); got != [3]bool{} {
+		t.Errorf("after the storage has ended got %v", got)
+	}
+}

@@ -23,6 +23,11 @@ type Config struct {
 	Metrics *Metrics
 	// Indexes says what the watch caches are indexed by. Nil means by nothing.
 	Indexes IndexSource
+	// Catalog is told of the storages with watch caches. Nil means nobody wants to know.
+	Catalog *Catalog
+	// Ended is called when a watch cache of a resource has ended, because another has replaced it or
+	// with its storage, and its indexes are out of the metrics. Nil means nobody wants to know.
+	Ended func(schema.GroupResource)
 	// turns are those in which the storages build new caches.
 	turns *turns
 	// queue has room for the requests that wait for first caches. Nil means one for each storage.

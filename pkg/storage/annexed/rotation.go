@@ -56,6 +56,8 @@ type rotation struct {
 	fill func() error
 	// uncached answers while there is no cache.
 	uncached uncachedReads
+	// newList makes an empty list of the objects. Where it is nil, no size is known without a cache.
+	newList func() runtime.Object
 
 	lock sync.RWMutex
 	// lazyStart is nil in a rotation that is not lazy, and as long as nothing needs a cache.
@@ -338,10 +340,10 @@ func (r *rotation) GuaranteedUpdate(
 func (r *rotation) Stats(ctx context.Context) (storage.Stats, error) {
 	g := r.enter()
 	if g == nil {
-		return r.uncached.store.Stats(ctx)
+		return r.uncached.sizedStats(ctx, r.newList)
 	}
 	defer g.calls.Done()
-	return g.takeStats(ctx)
+	return g.sizedStats(ctx)
 }
 
 // ReadinessCheck implements storage.Interface. A storage whose cache nobody needs is ready

@@ -13,7 +13,6 @@ import (
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
@@ -183,8 +182,8 @@ func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	if err := checkCertificate("--client-ca-file", o.Authentication.Delegating.ClientCert.ClientCA); err != nil {
 		return err
 	}
-	if err := o.Authentication.Delegating.ApplyTo(&recommended.Authentication, recommended.SecureServing, recommended.OpenAPIConfig); err != nil {
-		return fmt.Errorf("configuring delegated authentication: %w: check that the cluster of --authentication-kubeconfig answers and lets this user read its authentication settings", err)
+	if err := o.Authentication.applyDelegated(&recommended.Authentication, recommended.SecureServing, recommended.OpenAPIConfig); err != nil {
+		return fmt.Errorf("configuring delegated authentication: %w: correct --authentication-kubeconfig", err)
 	}
 	if err := o.Authentication.waitForTrust(config); err != nil {
 		return fmt.Errorf("reading authentication settings of the cluster: %w: correct --authentication-kubeconfig", err)
@@ -196,11 +195,12 @@ func (o CompletedOptions) applyDelegated(config *apiserver.Config) error {
 	if err != nil {
 		return fmt.Errorf("creating a client of the cluster: %w: correct --kubeconfig", err)
 	}
+	o.bearMissingAPIs(config)
 	if err := o.Features.ApplyTo(&recommended.Config, kubeClient, recommended.SharedInformerFactory); err != nil {
 		return err
 	}
-	if err := o.Admission.ApplyTo(&recommended.Config, recommended.SharedInformerFactory, kubeClient, dynamicClient,
-		utilfeature.DefaultFeatureGate, recommended.EffectiveVersion); err != nil {
+	fallBackToLimits(config)
+	if err := o.applyAdmission(config, kubeClient, dynamicClient); err != nil {
 		return fmt.Errorf("configuring admission: %w: correct the --admission flags", err)
 	}
 	config.ExtraConfig.ServiceResolver = clusterServiceResolver{recommended.SharedInformerFactory.Core().V1().Services().Lister()}

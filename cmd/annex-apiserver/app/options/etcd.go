@@ -187,8 +187,8 @@ func (o CompletedOptions) StartEmbeddedEtcd(ctx context.Context, lock *embedded.
 // etcdCheckTimeout is how long an etcd may take to answer before the server gives up starting.
 const etcdCheckTimeout = 10 * time.Second
 
-// CheckEtcd looks whether etcd can be reached and written to, and logs whether
-// its revision floor is met. Of an override only the log tells: its resources
+// CheckEtcd looks whether etcd can be reached, and logs whether it is full and
+// whether its revision floor is met. Of an override only the log tells: its resources
 // must not take those of all others with them.
 func (o CompletedOptions) CheckEtcd(ctx context.Context, config *apiserver.Config) error {
 	locations, err := o.Etcd.locations(&config.GenericConfig.Config)
@@ -226,9 +226,20 @@ func (o *EtcdOptions) checkLocation(ctx context.Context, transport storagebacken
 	logFloor(klog.FromContext(ctx), result)
 	if isEmbedded {
 		// Defragmenting a large database takes its time.
-		return space.Recover(ctx, client, o.embeddedLimits())
+		return bearFull(ctx, space.Recover(ctx, client, o.embeddedLimits()))
 	}
-	return space.Check(checkCtx, client)
+	return bearFull(ctx, space.Check(checkCtx, client))
+}
+
+// bearFull lets a server start on an etcd that refuses writes: those who read must not suffer,
+// and deletions may be what makes room.
+func bearFull(ctx context.Context, err error) error {
+	var full *space.FullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	klog.FromContext(ctx).Error(full, "Etcd is full: the server starts all the same, reads and deletions of objects without finalizers work, other writes fail")
+	return nil
 }
 
 func logFloor(logger klog.Logger, result revision.Result) {

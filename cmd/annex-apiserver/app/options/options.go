@@ -85,7 +85,7 @@ func NewOptions() *Options {
 		Audit:          genericoptions.NewAuditOptions(),
 		Features:       genericoptions.NewFeatureOptions(),
 		CoreAPI:        genericoptions.NewCoreAPIOptions(),
-		Admission:      genericoptions.NewAdmissionOptions(),
+		Admission:      NewAdmissionOptions(),
 		EgressSelector: genericoptions.NewEgressSelectorOptions(),
 		Traces:         genericoptions.NewTracingOptions(),
 		Logs:           logs.NewOptions(),

@@ -29,6 +29,7 @@ import (
 
 	"github.com/kubeannex/annex/pkg/apiserver"
 	"github.com/kubeannex/annex/pkg/etcd/revision"
+	"github.com/kubeannex/annex/pkg/reads/replicas"
 )
 
 // storageFactory sends every resource, compiled in or defined at run time, to
@@ -97,6 +98,12 @@ func (o CompletedOptions) ApplyStorage(config *apiserver.Config) error {
 	}
 	generic.AddReadyzChecks(revision.NewHealthCheck(o.Etcd.RevisionFloor, etcd.StorageConfig.Prefix, locations.transports()...))
 
+	if !o.Etcd.isEmbedded {
+		config.ExtraConfig.Replicas = replicas.New(replicas.Options{
+			Transport: locations.defaults, Prefix: etcd.StorageConfig.Prefix,
+			Name: config.ExtraConfig.ReplicaName, Source: config.ExtraConfig.Reads,
+		})
+	}
 	config.ExtraConfig.WatchCache = etcd.EnableWatchCache
 	config.ExtraConfig.DefinitionRESTOptionsGetter = definitionStorage(etcd, factory, generic)
 	config.ExtraConfig.CustomResourceRESTOptionsGetter = customResourceStorage(etcd, factory, generic)

@@ -1,0 +1,179 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"github.com/kubeannex/annex/pkg/storage/annexed"
+)
+
+// installWatchInterest lets priority and fairness know that a write is not offered to every watch. It
+// must be called before the configuration is completed. In a server without fairness it does nothing.
+func (c *Config) installWatchInterest(indexes *declaredIndexes) {
+	if c.GenericConfig.FlowControl == nil {
+		return
+	}
+	c.GenericConfig.FlowControl = watchFairness{
+		Interface: c.GenericConfig.FlowControl,
+		interest:  newWatchInterest(c.GenericConfig.FlowControl, indexes.trigger),
+	}
+}
+
+// watchFairness is upstream's priority and fairness with another count of watches.
+type watchFairness struct {
+	utilflowcontrol.Interface
+	interest *watchInterest
+}
+
+var _ utilflowcontrol.Interface = watchFairness{}
+
+// RegisterWatch implements utilflowcontrol.WatchTracker.
+func (f watchFairness) RegisterWatch(r *http.Request) utilflowcontrol.ForgetWatchFunc {
+	return f.interest.RegisterWatch(r)
+}
+
+// GetInterestedWatchCount implements utilflowcontrol.WatchTracker.
+func (f watchFairness) GetInterestedWatchCount(info *genericapirequest.RequestInfo) int {
+	return f.interest.GetInterestedWatchCount(info)
+}
+
+// watchInterest counts the watches that an event of a write is offered to. Upstream's tracker, which it hands
+// on to, knows one resource only whose events are dispatched by a value (k8s.io/apiserver
+// pkg/util/flowcontrol/watch_tracker.go), and takes every watch of another for one that wants all events: writers would be
+// held back for the sake of watches that their events never reach.
+type watchInterest struct {
+	upstream utilflowcontrol.WatchTracker
+	trigger  func(schema.GroupVersionResource) annexed.Trigger
+
+	lock sync.Mutex
+	// dispatched are the watches of one value of a trigger.
+	dispatched map[watchScope]*dispatchedWatches
+}
+
+// watchScope is where the objects of a watch are. An empty namespace stands for all.
+type watchScope struct {
+	resource  schema.GroupResource
+	namespace string
+}
+
+type dispatchedWatches struct {
+	watches int
+	values  map[string]int
+}
+
+var _ utilflowcontrol.WatchTracker = &watchInterest{}
+
+func newWatchInterest(upstream utilflowcontrol.WatchTracker, trigger func(schema.GroupVersionResource) annexed.Trigger) *watchInterest {
+	return &watchInterest{upstream: upstream, trigger: trigger, dispatched: map[watchScope]*dispatchedWatches{}}
+}
+
+// RegisterWatch implements utilflowcontrol.WatchTracker. What a watch is counted as does not change with the declaration.
+func (w *watchInterest) RegisterWatch(r *http.Request) utilflowcontrol.ForgetWatchFunc {
+	info, ok := genericapirequest.RequestInfoFrom(r.Context())
+	if !ok || info.Verb != "watch" || info.Name != "" {
+		return w.upstream.RegisterWatch(r)
+	}
+	value, ok := w.dispatchValue(r, info)
+	if !ok {
+		return w.upstream.RegisterWatch(r)
+	}
+	scope := scopeOf(info)
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.addLocked(scope, value, 1)
+	return func() {
+		w.lock.Lock()
+		defer w.lock.Unlock()
+		w.addLocked(scope, value, -1)
+	}
+}
+
+func scopeOf(info *genericapirequest.RequestInfo) watchScope {
+	return watchScope{resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, namespace: info.Namespace}
+}
+
+func (w *watchInterest) addLocked(scope watchScope, value string, n int) {
+	d := w.dispatched[scope]
+	if d == nil {
+		d = &dispatchedWatches{values: map[string]int{}}
+		w.dispatched[scope] = d
+	}
+	d.watches += n
+	d.values[value] += n
+	if d.values[value] == 0 {
+		delete(d.values, value)
+	}
+	if d.watches == 0 {
+		delete(w.dispatched, scope)
+	}
+}
+
+// dispatchValue is the value of the trigger that a watch selects. It reports false for one that is offered every event.
+func (w *watchInterest) dispatchValue(r *http.Request, info *genericapirequest.RequestInfo) (string, bool) {
+	trigger := w.trigger(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	if trigger == (annexed.Trigger{}) {
+		return "", false
+	}
+	query, asked := r.URL.Query(), metav1.ListOptions{}
+	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &asked, nil); err != nil {
+		return "", false // it will be refused
+	}
+	if trigger.Label != "" {
+		selector, err := labels.Parse(asked.LabelSelector)
+		if err != nil {
+			return "", false
+		}
+		return selector.RequiresExactMatch(trigger.Label)
+	}
+	selector, err := fields.ParseSelector(asked.FieldSelector)
+	if err != nil {
+		return "", false
+	}
+	return selector.RequiresExactMatch(trigger.Field)
+}
+
+// isReading says whether requests with a verb make no events, as upstream's tracker has it.
+func isReading(verb string) bool {
+	switch verb {
+	case "get", "list", "watch", "proxy":
+		return true
+	default:
+		return false
+	}
+}
+
+// GetInterestedWatchCount implements utilflowcontrol.WatchTracker. Which value an object has is not known
+// before its write is served: of the watches that are dispatched by a value it counts as many as a value has on average.
+func (w *watchInterest) GetInterestedWatchCount(info *genericapirequest.RequestInfo) int {
+	if info == nil || isReading(info.Verb) {
+		return 0
+	}
+	count := w.upstream.GetInterestedWatchCount(info)
+	scope := scopeOf(info)
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	count += w.dispatched[scope].average()
+	if scope.namespace != "" {
+		scope.namespace = ""
+		count += w.dispatched[scope].average()
+	}
+	return count
+}
+
+// average rounds up. Of nil it is 0.
+func (d *dispatchedWatches) average() int {
+	if d == nil {
+		return 0
+	}
+	return (d.watches + len(d.values) - 1) / len(d.values)
+}
