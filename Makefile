@@ -26,7 +26,7 @@ BENCH_ARGS ?=
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0/v1/')
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)+annex.$(VERSION)
-IMAGE ?= annex-apiserver:dev
+IMAGE ?= annex:dev
 
 ##@ General
 
@@ -43,7 +43,7 @@ build: ## Build annex-apiserver, annex-controller and kubectl-annex into _output
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(OUTPUT)/bin/ ./cmd/...
 
 .PHONY: kubernetes
-kubernetes: ## Build kube-apiserver, kube-controller-manager, kubectl and etcd from their modules.
+kubernetes: ## Build kube-apiserver, kube-controller-manager, kubectl, helm and etcd from their modules.
 	@hack/build-kubernetes.sh
 
 .PHONY: run
@@ -56,8 +56,8 @@ demo: build kubernetes ## Move two groups of a real cluster into annex and one b
 	@$(OUTPUT)/bin/demo $(DEMO_ARGS)
 
 .PHONY: image
-image: ## Build the container image (needs docker).
-	docker build --build-arg LDFLAGS='$(LDFLAGS)' --tag $(IMAGE) .
+image: ## Build the container image with all three programs (needs docker).
+	docker build --build-arg VERSION='$(VERSION)' --tag $(IMAGE) .
 
 ##@ Test
 
@@ -87,6 +87,10 @@ test-e2e: build kubernetes ## Run annex behind a real kube-apiserver, as process
 test-kill: build kubernetes ## Kill every part of annex and of a cluster in every phase of a move.
 	ANNEX_ALL_KILLS=1 $(GO) test -count=1 -p 1 -timeout 60m $(TEST_ARGS) -run 'Kill|Leader' ./test/adoption ./test/adoption/kill
 
+.PHONY: test-skew
+test-skew: build kubernetes ## Run the smoke suite against kube-apiserver 1.34, the oldest that annex works with.
+	@hack/test-skew.sh -timeout $(E2E_TIMEOUT) $(TEST_ARGS)
+
 .PHONY: test-conformance
 test-conformance: ## Run upstream's CustomResourceDefinition suite against annex.
 	@hack/conformance.sh
@@ -102,7 +106,7 @@ test-full: test ## Run all tests, then those again that make test runs without t
 ##@ Measure
 
 .PHONY: bench
-bench: build kubernetes ## Compare annex with kube-apiserver at full size in 20 minutes on two idle cores. The report goes to _output/bench.
+bench: build kubernetes ## Compare annex with kube-apiserver at full size, which takes 25 minutes on two idle cores. The report goes to _output/bench.
 	@$(GO) build -o $(OUTPUT)/bin/ ./test/bench
 	@exec $(OUTPUT)/bin/bench $(BENCH_ARGS)
 

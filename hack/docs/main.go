@@ -23,6 +23,7 @@ import (
 	"github.com/kubeannex/annex/pkg/admission/hostapis"
 	"github.com/kubeannex/annex/pkg/controller/annexedgroup"
 	"github.com/kubeannex/annex/pkg/controller/certificates"
+	"github.com/kubeannex/annex/pkg/etcd/space"
 	"github.com/kubeannex/annex/pkg/reads"
 	"github.com/kubeannex/annex/pkg/serving"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
@@ -114,6 +115,7 @@ func metricsPage() string {
 		page.WriteString(metricRow(m.Name, m.Labels, m.Help, m.Gauge))
 	}
 	page.WriteString(metricRow(serving.RefusedName, serving.RefusedLabels(), serving.RefusedHelp, false))
+	page.WriteString(metricRow(space.FullName, space.FullLabels(), space.FullHelp, true))
 	page.WriteString(metricRow(hostapis.DisabledName, hostapis.DisabledLabels(), hostapis.DisabledHelp, true))
 	page.WriteString("\nThe label `caller` says on whose behalf etcd was asked:\n\n| Caller | Meaning |\n|---|---|\n")
 	for _, caller := range annexed.Callers() {
