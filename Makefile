@@ -13,8 +13,8 @@ TEST_PARALLEL ?= 2
 UNIT_TIMEOUT ?= 10m
 INTEGRATION_TIMEOUT ?= 20m
 E2E_TIMEOUT ?= 30m
-# Tests of test/adoption that `make test` leaves to `make test-full`, so that a second run takes a quarter of an hour.
-E2E_SKIP ?= ^(TestSickAnnex|TestReplicaStopsUnderLoad|TestStoppingChangesNoRoute|TestManagedFieldsOfARemovedVersion|TestNamespaceDeletion|TestDefinitionIsDeleted|TestDependentsSurvive|TestOwnersOfAnUnservedVersion|TestKillDuringRelease|TestPurge|TestPurgeIsRefused|TestRefusesSmallQuota|TestRefusesUnreachable|TestRefusesForeignVersion|TestReleaseOfNewObjects|TestReleaseWithConversion|TestReleaseKeepsDependents|TestStrayWritesHoldARelease|TestFinalizerRemovedByHand|TestReturningWatchersOfARelease|TestPrivateRouteCloses|TestOpenAPIStays)$$
+# Tests of test/adoption and test/install that `make test` leaves to `make test-full`, so that a second run takes a quarter of an hour.
+E2E_SKIP ?= ^(TestExternalEtcd|TestEmbeddedEtcd|TestSickAnnex|TestReplicaStopsUnderLoad|TestStoppingChangesNoRoute|TestManagedFieldsOfARemovedVersion|TestNamespaceDeletion|TestDefinitionIsDeleted|TestDependentsSurvive|TestOwnersOfAnUnservedVersion|TestKillDuringRelease|TestPurge|TestPurgeIsRefused|TestRefusesSmallQuota|TestRefusesUnreachable|TestRefusesForeignVersion|TestReleaseOfNewObjects|TestReleaseWithConversion|TestReleaseKeepsDependents|TestStrayWritesHoldARelease|TestFinalizerRemovedByHand|TestReturningWatchersOfARelease|TestPrivateRouteCloses|TestOpenAPIStays)$$
 # More arguments for `go test`, for example TEST_ARGS='-run TestWatch -v'.
 TEST_ARGS ?=
 # Arguments of the demonstration, see `make demo DEMO_ARGS=--help`.
@@ -139,7 +139,7 @@ fix: ## Mend what can be mended: format, imports, lint, licence headers, go.mod.
 
 .PHONY: clean
 clean: ## Remove built annex programs and tools, keep the Kubernetes build.
-	rm -rf $(OUTPUT)/bin $(OUTPUT)/tools $(OUTPUT)/lint
+	rm -rf $(OUTPUT)/bin $(OUTPUT)/static $(OUTPUT)/tools $(OUTPUT)/lint
 
 .PHONY: clean-all
 clean-all: ## Remove all of _output; the Kubernetes build takes 12 minutes to come back.

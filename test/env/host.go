@@ -28,6 +28,9 @@ type HostOptions struct {
 	// APIServerArgs are added to the arguments of every kube-apiserver; a
 	// repeated flag overrides ours.
 	APIServerArgs []string
+	// LoopbackServices gives Services addresses of the environment's Network, where
+	// a node of test/env/node serves them.
+	LoopbackServices bool
 	// Etcd is passed on; its name is <Name>-etcd.
 	Etcd EtcdOptions
 }
@@ -69,7 +72,13 @@ func (e *Env) StartHost(ctx context.Context, options HostOptions) (*Host, error)
 		return nil, err
 	}
 	host := &Host{env: e, name: options.Name}
-	if host.pki, err = newPKI(dir); err != nil {
+	var addresses []string
+	if options.LoopbackServices {
+		network := e.Network()
+		addresses = []string{network.KubernetesIP()}
+		options.APIServerArgs = append([]string{"--service-cluster-ip-range=" + network.ServiceCIDR()}, options.APIServerArgs...)
+	}
+	if host.pki, err = newPKI(dir, addresses...); err != nil {
 		return nil, err
 	}
 	options.Etcd.Name = options.Name + "-etcd"

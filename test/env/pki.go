@@ -62,14 +62,22 @@ func (c *CA) PEM() []byte {
 }
 
 // Serving returns a certificate for a server that is reached by the given DNS
-// names, by localhost and by 127.0.0.1.
+// names and addresses, by localhost and by 127.0.0.1.
 func (c *CA) Serving(names ...string) (KeyPair, error) {
-	return c.sign(&x509.Certificate{
+	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "localhost"},
-		DNSNames:    append([]string{"localhost"}, names...),
+		DNSNames:    []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+			continue
+		}
+		template.DNSNames = append(template.DNSNames, name)
+	}
+	return c.sign(template)
 }
 
 // Client returns a certificate that authenticates a user with the given groups.
@@ -153,7 +161,8 @@ type pki struct {
 	frontProxyPair                                  KeyPair
 }
 
-func newPKI(dir string) (*pki, error) {
+// newPKI makes everything; kube-apiserver is also reached by the given addresses.
+func newPKI(dir string, addresses ...string) (*pki, error) {
 	p := &pki{dir: dir, caFile: filepath.Join(dir, "ca.crt"), frontProxyCAFile: filepath.Join(dir, "front-proxy-ca.crt")}
 	var err error
 	if p.ca, err = NewCA("annex-test-ca"); err != nil {
@@ -168,11 +177,11 @@ func newPKI(dir string) (*pki, error) {
 	if err := writeFile(p.frontProxyCAFile, p.frontProxy.PEM()); err != nil {
 		return nil, err
 	}
-	return p, p.writePairs()
+	return p, p.writePairs(addresses)
 }
 
-func (p *pki) writePairs() error {
-	serving, err := p.ca.Serving("kubernetes.default.svc", "kubernetes.default")
+func (p *pki) writePairs(addresses []string) error {
+	serving, err := p.ca.Serving(append([]string{"kubernetes.default.svc", "kubernetes.default"}, addresses...)...)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ const (
 // first port of the range stays bound for as long as the range is in use.
 type portRange struct {
 	lock net.Listener
+	base int
 
 	mu   sync.Mutex
 	next int
@@ -35,7 +36,7 @@ func reservePorts() (*portRange, error) {
 	for base := firstPort; base+portsPerRange <= endPort; base += portsPerRange {
 		lock, err := net.Listen("tcp", loopback(base))
 		if err == nil {
-			return &portRange{lock: lock, next: base + 1, end: base + portsPerRange}, nil
+			return &portRange{lock: lock, base: base, next: base + 1, end: base + portsPerRange}, nil
 		}
 	}
 	return nil, fmt.Errorf("no free range of ports between %d and %d: end other test runs on this machine", firstPort, endPort)
