@@ -139,7 +139,7 @@ func (r *runbook) healthChecks(ctx context.Context, t *testing.T, page string) {
 	}
 }
 
-// controllerMetrics looks for what the moves of the runbook have left, and for every metric on the page.
+// controllerMetrics looks for what the moves of the runbook have left.
 func (r *runbook) controllerMetrics(ctx context.Context, t *testing.T) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.metrics+"/metrics", nil)
