@@ -101,13 +101,18 @@ func newListSeats(fairness utilflowcontrol.Interface, counts flowcontrolrequest.
 	return &listSeats{fairness: fairness, counts: counts, catalog: catalog}
 }
 
+// longestQuery bounds the work for one request, in bytes. Fairness comes before authorization and
+// seats requests under a lock that all others need (k8s.io/apiserver
+// pkg/util/flowcontrol/apf_controller.go, startRequest).
+const longestQuery = 2048
+
 // wholeList is the query of a list for which upstream takes the count as it is, and the cache for its source.
 const wholeList = "resourceVersion=0"
 
 // estimate reports false for a list that upstream is to estimate: it is answered by etcd, nothing is
 // known of it, or counting has failed for some time. That calls for caution, as upstream has it.
 func (s *listSeats) estimate(ctx context.Context, info *genericapirequest.RequestInfo, query, level string) (flowcontrolrequest.WorkEstimate, bool) {
-	if !info.IsResourceRequest || info.Verb != "list" || info.Name != "" || info.Subresource != "" {
+	if !info.IsResourceRequest || info.Verb != "list" || info.Name != "" || info.Subresource != "" || len(query) > longestQuery {
 		return flowcontrolrequest.WorkEstimate{}, false
 	}
 	opts, ok := parseListOptions(query)

@@ -69,6 +69,8 @@ type watchScope struct {
 type dispatchedWatches struct {
 	watches int
 	values  map[string]int
+	// squares is the sum of the squares of values.
+	squares int
 }
 
 var _ utilflowcontrol.WatchTracker = &watchInterest{}
@@ -109,7 +111,9 @@ func (w *watchInterest) addLocked(scope watchScope, value string, n int) {
 		w.dispatched[scope] = d
 	}
 	d.watches += n
+	d.squares -= d.values[value] * d.values[value]
 	d.values[value] += n
+	d.squares += d.values[value] * d.values[value]
 	if d.values[value] == 0 {
 		delete(d.values, value)
 	}
@@ -153,7 +157,7 @@ func isReading(verb string) bool {
 }
 
 // GetInterestedWatchCount implements utilflowcontrol.WatchTracker. Which value an object has is not known
-// before its write is served: of the watches that are dispatched by a value it counts as many as a value has on average.
+// before its write is served: of the watches that are dispatched by a value it counts as many as such a watch shares its value with, on average.
 func (w *watchInterest) GetInterestedWatchCount(info *genericapirequest.RequestInfo) int {
 	if info == nil || isReading(info.Verb) {
 		return 0
@@ -170,10 +174,11 @@ func (w *watchInterest) GetInterestedWatchCount(info *genericapirequest.RequestI
 	return count
 }
 
-// average rounds up. Of nil it is 0.
+// average is the number of watches of the value of a watch, itself included. It rounds up; of nil it is 0. Where most
+// watch one value, which is that of many writes, it is near to their number.
 func (d *dispatchedWatches) average() int {
 	if d == nil {
 		return 0
 	}
-	return (d.watches + len(d.values) - 1) / len(d.values)
+	return (d.squares + d.watches - 1) / d.watches
 }

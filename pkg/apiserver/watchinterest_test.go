@@ -58,6 +58,15 @@ func TestWatchInterest(t *testing.T) {
 			request: requestFor("update", "n", "x"),
 			want:    2,
 		},
+		"a value that nearly all watch weighs most": {
+			trigger: byNode,
+			watches: []opened{
+				{field: "spec.nodeName=a"}, {field: "spec.nodeName=a"}, {field: "spec.nodeName=a"}, {field: "spec.nodeName=a"}, {field: "spec.nodeName=a"},
+				{field: "spec.nodeName=b"}, {field: "spec.nodeName=c"},
+			},
+			request: requestFor("update", "n", "x"),
+			want:    4,
+		},
 		"watches of all objects come on top": {
 			trigger: byNode,
 			watches: []opened{{field: "spec.nodeName=a"}, {field: "spec.nodeName=b"}, {}, {field: "spec.nodeName!=a"}},

@@ -34,6 +34,8 @@ type Connections struct {
 	maxStreams uint32
 	ownName    string
 	draining   atomic.Bool
+	// oldClients says that a client speaks HTTP/1.1, whose connections are not followed.
+	oldClients atomic.Bool
 
 	lock  sync.Mutex
 	conns map[*conn]struct{}
@@ -111,7 +113,7 @@ func (c *Connections) Drain() {
 		// One that does not read must not hold up the others. It ends with the server.
 		go followed.drain() //nolint:errcheck // a client that is gone has left
 	}
-	connected := len(c.conns) > 0
+	connected := len(c.conns) > 0 || c.oldClients.Load()
 	c.lock.Unlock()
 	if connected {
 		<-time.After(grace)
@@ -121,8 +123,11 @@ func (c *Connections) Drain() {
 // Handler lets clients of HTTP/1.1 leave too.
 func (c *Connections) Handler(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if c.draining.Load() && request.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close")
+		if request.ProtoMajor == 1 {
+			c.oldClients.Store(true)
+			if c.draining.Load() {
+				w.Header().Set("Connection", "close")
+			}
 		}
 		handler.ServeHTTP(w, request)
 	})

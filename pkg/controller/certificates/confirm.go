@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -95,8 +96,12 @@ func presented(ctx context.Context, server *cluster.Server, pool *x509.CertPool)
 	if err != nil {
 		return nil, err
 	}
+	host := address.Host
+	if address.Port() == "" {
+		host = net.JoinHostPort(address.Hostname(), "443")
+	}
 	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: name}}
-	connection, err := dialer.DialContext(ctx, "tcp", address.Host)
+	connection, err := dialer.DialContext(ctx, "tcp", host)
 	if err != nil {
 		return nil, err
 	}

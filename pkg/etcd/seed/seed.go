@@ -10,14 +10,15 @@
 // whether a directory is new or lost, so the other members are asked. While it
 // waits, and until the others have heard it, a member answers on its peer address
 // that it is empty; an etcd answers there with the members that it knows. A directory is made only when every other member
-// has said either that it is empty as well, or that this one has never run:
+// has said that it is empty as well. Beside an etcd that runs, which was perhaps restored from a backup, an empty
+// database would be taken for a copy of a full one:
 //
 //	directory has a member             nothing to do
 //	the only member of its cluster     make it
 //	another says that this one ran     refuse: to be removed and added again
 //	another does not know this one     refuse: to be added
-//	it was added to a running cluster  leave it empty: etcd joins by itself
-//	all others empty or not yet run    make it
+//	another runs, this one never has   leave it empty: etcd joins by itself
+//	all others are empty               make it
 //	some do not answer                 wait
 //
 // An etcd started afterwards is given --initial-cluster-state=existing in every

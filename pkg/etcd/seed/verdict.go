@@ -58,6 +58,8 @@ func decide(self identity, views []view, dataDir string) verdict {
 			continue
 		}
 		known := self.among(v.members)
+		// What runs has what this member lacks, and has perhaps been restored with it: only the leader may fill the directory.
+		joins = true
 		switch {
 		case known == nil:
 			return refused("etcd member %s runs in a cluster that has no member at %s, and data directory %s is empty: add it with etcdctl member add %s --peer-urls=%[2]s",
@@ -66,9 +68,7 @@ func decide(self identity, views []view, dataDir string) verdict {
 			return refused("etcd member %s (%s) has run before and its data directory %s is empty: "+
 				"remove it with etcdctl member remove %[2]s, then add it again with etcdctl member add %[1]s --peer-urls=%[4]s",
 				self.name, known.ID, dataDir, strings.Join(self.peerURLs, ","))
-		case known.ID != self.id:
-			joins = true
-		case v.cluster != self.cluster:
+		case known.ID == self.id && v.cluster != self.cluster:
 			return refused("etcd member %s runs in another cluster than %s would: give all members the same --initial-cluster and --initial-cluster-token", v.name, self.name)
 		}
 	}

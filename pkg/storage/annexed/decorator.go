@@ -11,13 +11,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -77,9 +75,6 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 		rotation.queue = cfg.queue
 	}
 	rotation.lazy, rotation.uncached = cfg.Lazy, newUncachedReads(delegated, cacherConfig.ResourcePrefix, RuleNotStarted)
-	if cfg.Lazy && utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate) {
-		rotation.newList = cacherConfig.NewListFunc
-	}
 	caches.estimate = sync.OnceValue(func() error { return raw.EnableResourceSizeEstimation(rotation.keys) })
 	unfollow := func() {}
 	if cfg.Indexes != nil {

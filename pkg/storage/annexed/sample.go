@@ -158,22 +158,31 @@ const fewSampled = 64
 
 // matchingFew is matching for who is in a hurry: it looks at any few objects of the sample.
 func (s *sample) matchingFew(match sampleMatch) int {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	n, seen := 0, 0
-	for key, entry := range s.objects {
-		if seen == fewSampled {
-			break
-		}
-		seen++
+	few, total := s.few()
+	n := 0
+	for key, entry := range few {
 		if match(entry.namespace, strings.TrimPrefix(key, entry.namespace+"/"), entry.values) {
 			n++
 		}
 	}
-	if seen == 0 {
+	if len(few) == 0 {
 		return 0
 	}
-	return n * (len(s.objects) << s.shift) / seen
+	return n * total / len(few)
+}
+
+// few are any few objects of the sample. A selector may take its time to match, and every event waits for the lock.
+func (s *sample) few() (few map[string]sampled, total int) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	few = make(map[string]sampled, fewSampled)
+	for key, entry := range s.objects {
+		if len(few) == fewSampled {
+			break
+		}
+		few[key] = entry
+	}
+	return few, len(s.objects) << s.shift
 }
 
 // Sizes of what an index consists of, a map of values to maps of keys to objects,

@@ -5,11 +5,8 @@ package annexed
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/klog/v2"
 )
@@ -52,41 +49,7 @@ func (g *generation) learnSize() {
 // and later events, but not from the watch that fills a cache
 // (k8s.io/apiserver pkg/storage/etcd3/watcher.go, sync).
 func (g *generation) readSome(ctx context.Context) error {
-	return listSome(ctx, g.etcd, g.prefix, g.newList())
-}
-
-// listSome lists the first objects of a storage.
-func listSome(ctx context.Context, store storage.Interface, prefix string, listObj runtime.Object) error {
 	predicate := storage.Everything
 	predicate.Limit = sizeSample
-	return store.GetList(withCaller(ctx, CallerMonitor), prefix, storage.ListOptions{Predicate: predicate, Recursive: true}, listObj)
-}
-
-// sizedStats are those of a storage without a cache, of which upstream counts the keys alone. newList makes
-// an empty list of its objects.
-func (u uncachedReads) sizedStats(ctx context.Context, newList func() runtime.Object) (storage.Stats, error) {
-	stats, err := u.store.Stats(ctx)
-	if err != nil || stats.ObjectCount == 0 || stats.EstimatedAverageObjectSizeBytes > 0 || newList == nil {
-		return stats, err
-	}
-	list := newList()
-	if err := listSome(ctx, u.store, u.prefix, list); err != nil {
-		return stats, nil //nolint:nilerr // the count is right, and the size is asked for again
-	}
-	stats.EstimatedAverageObjectSizeBytes = averageSize(list)
-	return stats, nil
-}
-
-// averageSize is that of the objects of a list as JSON, or 0 where it cannot be told.
-func averageSize(listObj runtime.Object) int64 {
-	var bytes, objects int64
-	err := meta.EachListItem(listObj, func(object runtime.Object) error {
-		encoded, err := json.Marshal(object)
-		bytes, objects = bytes+int64(len(encoded)), objects+1
-		return err
-	})
-	if err != nil || objects == 0 {
-		return 0
-	}
-	return bytes / objects
+	return g.etcd.GetList(withCaller(ctx, CallerMonitor), g.prefix, storage.ListOptions{Predicate: predicate, Recursive: true}, g.newList())
 }

@@ -120,6 +120,10 @@ affinity:
     {{- if eq .values.antiAffinity "required" }}
     requiredDuringSchedulingIgnoredDuringExecution:
       - topologyKey: kubernetes.io/hostname
+        {{- if ne .component "etcd" }}
+        # Pods of an upgrade may stand beside those that they replace, where there are no more nodes than replicas.
+        matchLabelKeys: [pod-template-hash]
+        {{- end }}
         labelSelector:
           matchLabels:
             {{- include "annex.selector" . | nindent 12 }}
