@@ -44,6 +44,18 @@ func mountFiles(t *testing.T, dir, prefix, name string) {
 	}
 }
 
+// awaitSecret waits until a Secret is made, for the first time or again.
+func awaitSecret(t *testing.T, name string) {
+	t.Helper()
+	err := scenario.Poll(scenario.Context(t), func(ctx context.Context) error {
+		_, err := suite.kube.CoreV1().Secrets(env.AnnexNamespace).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // startMembers starts two members that demand certificates of clients and of each other.
 func startMembers(t *testing.T, dir string) []*member {
 	t.Helper()
@@ -132,6 +144,9 @@ func presented(t *testing.T, url string) []byte {
 // TestEtcdTakesTheCertificates runs a real etcd with them and renews one under it.
 func TestEtcdTakesTheCertificates(t *testing.T) {
 	dir := t.TempDir()
+	for _, name := range []string{certificates.EtcdServerSecret, certificates.EtcdPeerSecret, certificates.EtcdClientSecret, certificates.ServerSecret} {
+		awaitSecret(t, name)
+	}
 	mountFiles(t, dir, "server", certificates.EtcdServerSecret)
 	mountFiles(t, dir, "peer", certificates.EtcdPeerSecret)
 	members := startMembers(t, dir)
@@ -142,15 +157,9 @@ func TestEtcdTakesTheCertificates(t *testing.T) {
 	if err := suite.kube.CoreV1().Secrets(env.AnnexNamespace).Delete(t.Context(), certificates.EtcdServerSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	err := scenario.Poll(scenario.Context(t), func(ctx context.Context) error {
-		_, err := suite.kube.CoreV1().Secrets(env.AnnexNamespace).Get(ctx, certificates.EtcdServerSecret, metav1.GetOptions{})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	awaitSecret(t, certificates.EtcdServerSecret)
 	mountFiles(t, dir, "server", certificates.EtcdServerSecret)
-	err = scenario.Poll(scenario.Context(t), func(context.Context) error {
+	err := scenario.Poll(scenario.Context(t), func(context.Context) error {
 		if bytes.Equal(presented(t, members[0].client), before) {
 			return errors.New("it presents the certificate of before")
 		}
