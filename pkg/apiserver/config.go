@@ -110,8 +110,7 @@ func (c *Config) Complete() CompletedConfig {
 	c.GenericConfig.RESTOptionsGetter = c.annexed(c.GenericConfig.RESTOptionsGetter, nil, nil)
 	indexes, catalog := newDeclaredIndexes(), annexed.NewCatalog()
 	customResource := newCustomResourceConfig(c, indexes, catalog)
-	c.installWatchInterest(indexes)
-	c.installFairness(catalog)
+	c.installFairness(catalog, indexes)
 	// The definitions of both servers are published in one document, see openapi.go.
 	c.GenericConfig.SkipOpenAPIInstallation = true
 	// /apis lists the groups of both servers, see discovery.go.

@@ -26,14 +26,19 @@ import (
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
-// installFairness lets priority and fairness know what an index spares a list. It must be called before
-// the configuration is completed. In a server without fairness it does nothing.
-func (c *Config) installFairness(catalog *annexed.Catalog) {
-	if c.GenericConfig.FlowControl == nil {
+// installFairness lets priority and fairness know what an index spares a list, and that a write is not
+// offered to every watch. It must be called before the configuration is completed. In a server without
+// fairness it does nothing.
+func (c *Config) installFairness(catalog *annexed.Catalog, indexes *declaredIndexes) {
+	upstream := c.GenericConfig.FlowControl
+	if upstream == nil {
 		return
 	}
-	seats := newListSeats(c.GenericConfig.FlowControl, c.GenericConfig.StorageObjectCountTracker, catalog)
-	c.GenericConfig.FlowControl = indexedFairness{Interface: c.GenericConfig.FlowControl, seats: seats}
+	c.GenericConfig.FlowControl = indexedFairness{
+		Interface: upstream,
+		seats:     newListSeats(upstream, c.GenericConfig.StorageObjectCountTracker, catalog),
+		watches:   newWatchInterest(upstream, indexes.trigger),
+	}
 	build := c.GenericConfig.BuildHandlerChainFunc
 	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
 		return withQuery(build(apiHandler, config))
@@ -53,13 +58,25 @@ func withQuery(handler http.Handler) http.Handler {
 	})
 }
 
-// indexedFairness is upstream's priority and fairness, but it seats lists by listSeats where that knows them.
+// indexedFairness is upstream's priority and fairness, but it seats lists by listSeats where that knows them, and
+// counts watches by watchInterest.
 type indexedFairness struct {
 	utilflowcontrol.Interface
-	seats *listSeats
+	seats   *listSeats
+	watches *watchInterest
 }
 
 var _ utilflowcontrol.Interface = indexedFairness{}
+
+// RegisterWatch implements utilflowcontrol.WatchTracker.
+func (f indexedFairness) RegisterWatch(r *http.Request) utilflowcontrol.ForgetWatchFunc {
+	return f.watches.RegisterWatch(r)
+}
+
+// GetInterestedWatchCount implements utilflowcontrol.WatchTracker.
+func (f indexedFairness) GetInterestedWatchCount(info *genericapirequest.RequestInfo) int {
+	return f.watches.GetInterestedWatchCount(info)
+}
 
 // Handle implements utilflowcontrol.Interface. What upstream's filter notes of its estimate is noted
 // here of the other one (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go, estimateWork).

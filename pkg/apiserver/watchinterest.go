@@ -7,45 +7,12 @@ import (
 	"net/http"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	utilflowcontrol "k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
-
-// installWatchInterest lets priority and fairness know that a write is not offered to every watch. It
-// must be called before the configuration is completed. In a server without fairness it does nothing.
-func (c *Config) installWatchInterest(indexes *declaredIndexes) {
-	if c.GenericConfig.FlowControl == nil {
-		return
-	}
-	c.GenericConfig.FlowControl = watchFairness{
-		Interface: c.GenericConfig.FlowControl,
-		interest:  newWatchInterest(c.GenericConfig.FlowControl, indexes.trigger),
-	}
-}
-
-// watchFairness is upstream's priority and fairness with another count of watches.
-type watchFairness struct {
-	utilflowcontrol.Interface
-	interest *watchInterest
-}
-
-var _ utilflowcontrol.Interface = watchFairness{}
-
-// RegisterWatch implements utilflowcontrol.WatchTracker.
-func (f watchFairness) RegisterWatch(r *http.Request) utilflowcontrol.ForgetWatchFunc {
-	return f.interest.RegisterWatch(r)
-}
-
-// GetInterestedWatchCount implements utilflowcontrol.WatchTracker.
-func (f watchFairness) GetInterestedWatchCount(info *genericapirequest.RequestInfo) int {
-	return f.interest.GetInterestedWatchCount(info)
-}
 
 // watchInterest counts the watches that an event of a write is offered to. Upstream's tracker, which it hands
 // on to, knows one resource only whose events are dispatched by a value (k8s.io/apiserver
@@ -128,22 +95,14 @@ func (w *watchInterest) dispatchValue(r *http.Request, info *genericapirequest.R
 	if trigger == (annexed.Trigger{}) {
 		return "", false
 	}
-	query, asked := r.URL.Query(), metav1.ListOptions{}
-	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &asked, nil); err != nil {
+	asked, ok := parseListOptions(r.URL.RawQuery)
+	if !ok {
 		return "", false // it will be refused
 	}
 	if trigger.Label != "" {
-		selector, err := labels.Parse(asked.LabelSelector)
-		if err != nil {
-			return "", false
-		}
-		return selector.RequiresExactMatch(trigger.Label)
+		return asked.Predicate.Label.RequiresExactMatch(trigger.Label)
 	}
-	selector, err := fields.ParseSelector(asked.FieldSelector)
-	if err != nil {
-		return "", false
-	}
-	return selector.RequiresExactMatch(trigger.Field)
+	return asked.Predicate.Field.RequiresExactMatch(trigger.Field)
 }
 
 // isReading says whether requests with a verb make no events, as upstream's tracker has it.

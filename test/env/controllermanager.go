@@ -12,9 +12,9 @@ import (
 // controllerManagerUser is bound by the bootstrap roles of kube-apiserver.
 const controllerManagerUser = "system:kube-controller-manager"
 
-// defaultControllers are the controllers that act on custom resources and the
+// DefaultControllers are the controllers that act on custom resources and the
 // ones they need; everything about nodes and volumes is left out.
-func defaultControllers() []string {
+func DefaultControllers() []string {
 	return []string{
 		"namespace-controller",
 		"garbage-collector-controller",
@@ -39,7 +39,7 @@ func (h *Host) StartControllerManager(ctx context.Context, controllers ...string
 		return err
 	}
 	if len(controllers) == 0 {
-		controllers = defaultControllers()
+		controllers = DefaultControllers()
 	}
 	port, err := h.env.ports.take()
 	if err != nil {

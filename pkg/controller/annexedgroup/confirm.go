@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/klog/v2"
 
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
@@ -24,8 +23,6 @@ import (
 const (
 	// confirmTimeout bounds the wait for all processes to agree, before the step is reported as held up.
 	confirmTimeout = 20 * time.Second
-	// endpointTimeout bounds one question to one process.
-	endpointTimeout = 5 * time.Second
 	// The pause between two questions grows from the first to the second.
 	shortestPause = 20 * time.Millisecond
 	longestPause  = 320 * time.Millisecond
@@ -56,23 +53,6 @@ func (r *Reconciler) await(ctx context.Context, timeout time.Duration, ask func(
 	}
 }
 
-// onEvery asks all servers at the same time. The errors name the servers, in a stable order.
-func onEvery(ctx context.Context, servers []*cluster.Server, ask func(context.Context, *cluster.Server) error) error {
-	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
-	defer cancel()
-	errs := make([]error, len(servers))
-	var wait sync.WaitGroup
-	for i, server := range servers {
-		wait.Go(func() {
-			if err := ask(ctx, server); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", server.Name, err)
-			}
-		})
-	}
-	wait.Wait()
-	return utilerrors.NewAggregate(errs)
-}
-
 // onEveryHost asks every kube-apiserver. Behind a load balancer, where they
 // cannot be told apart, it asks over and over again instead.
 func (r *Reconciler) onEveryHost(ctx context.Context, ask func(context.Context, hostEndpoint) error) error {
@@ -82,7 +62,7 @@ func (r *Reconciler) onEveryHost(ctx context.Context, ask func(context.Context, 
 	}
 	begin := r.Clock.Now()
 	for {
-		if err := onEvery(ctx, servers, ask); err != nil || r.Clock.Since(begin) >= r.Connections.HostSampling {
+		if err := cluster.OnEvery(ctx, servers, ask); err != nil || r.Clock.Since(begin) >= r.Connections.HostSampling {
 			return err
 		}
 		for _, server := range servers {
@@ -107,7 +87,7 @@ func (r *Reconciler) AwaitRoute(ctx context.Context, version schema.GroupVersion
 		return err
 	}
 	return r.await(ctx, routeTimeout, func(ctx context.Context) error {
-		return onEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
+		return cluster.OnEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
 			err := server.Kube.Discovery().RESTClient().Get().AbsPath("/apis", version.Group, version.Version).MaxRetries(0).Do(ctx).Error()
 			if apierrors.IsNotFound(err) {
 				return fmt.Errorf("it does not route %s to annex yet", version)
@@ -132,7 +112,7 @@ func replicaStatuses(ctx context.Context, group string, endpoints cluster.Endpoi
 	}
 	var mu sync.Mutex
 	var statuses []kubeannexv1alpha1.ReplicaStatus
-	err = onEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
+	err = cluster.OnEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
 		var status kubeannexv1alpha1.ReplicaStatus
 		err := answerOf(ctx, server.Groups.KubeannexV1alpha1().RESTClient().Get().Resource("annexedgroups").Name(group).
 			SubResource(kubeannexv1alpha1.ReplicaSubresource).MaxRetries(0), &status)

@@ -11,16 +11,11 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"sync"
-	"time"
 
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/kubeannex/annex/pkg/controller/cluster"
 )
-
-// questionTimeout bounds one question to one process.
-const questionTimeout = 5 * time.Second
 
 // samples is how often hosts are asked over new connections that cannot be told
 // apart behind a load balancer.
@@ -48,7 +43,7 @@ func (w *Witness) Told(ctx context.Context, bundle []byte) error {
 		times = samples
 	}
 	for range times {
-		err := onEach(ctx, hosts, func(ctx context.Context, server *cluster.Server) error {
+		err := cluster.OnEvery(ctx, hosts, func(ctx context.Context, server *cluster.Server) error {
 			if w.Sampled {
 				server.Reconnect()
 			}
@@ -72,7 +67,7 @@ func (w *Witness) Presented(ctx context.Context, bundle []byte, signer *x509.Cer
 		if err != nil {
 			return err
 		}
-		err = onEach(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
+		err = cluster.OnEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
 			cert, err := presented(ctx, server, pool)
 			if err == nil && !signedBy(cert, signer) {
 				err = errors.New("it presents a certificate of another authority still")
@@ -107,21 +102,4 @@ func presented(ctx context.Context, server *cluster.Server, pool *x509.CertPool)
 	}
 	defer connection.Close() //nolint:errcheck // nothing was sent
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
-}
-
-// onEach asks all servers at the same time. The errors name the servers.
-func onEach(ctx context.Context, servers []*cluster.Server, ask func(context.Context, *cluster.Server) error) error {
-	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
-	defer cancel()
-	errs := make([]error, len(servers))
-	var wait sync.WaitGroup
-	for index, server := range servers {
-		wait.Go(func() {
-			if err := ask(ctx, server); err != nil {
-				errs[index] = fmt.Errorf("%s: %w", server.Name, err)
-			}
-		})
-	}
-	wait.Wait()
-	return joined(errs)
 }

@@ -247,24 +247,14 @@ func finished(live *corev1.Pod) bool {
 // package works with. Left out are those whose work it does itself, and the
 // EndpointSlice controllers, which the API would refuse.
 func Controllers() []string {
-	return []string{
-		"namespace-controller",
-		"garbage-collector-controller",
-		"resourcequota-controller",
-		"serviceaccount-controller",
-		"serviceaccount-token-controller",
-		"root-ca-certificate-publisher-controller",
-		"clusterrole-aggregation-controller",
-		"deployment-controller",
-		"replicaset-controller",
+	return append(env.DefaultControllers(),
 		"statefulset-controller",
 		"job-controller",
 		"cronjob-controller",
 		"ttl-after-finished-controller",
 		"disruption-controller",
 		"persistentvolumeclaim-protection-controller",
-		"validatingadmissionpolicy-status-controller",
-	}
+	)
 }
 
 // Logs returns what the containers of a namespace printed whose pod names begin

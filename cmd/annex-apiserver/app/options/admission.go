@@ -4,8 +4,6 @@
 package options
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -112,7 +110,11 @@ func (o CompletedOptions) applyAdmission(config *apiserver.Config, kubeClient ku
 	generic.AdmissionControl = readiness.Wait(chain, synced)
 	return generic.AddPostStartHook(admissionHookName, func(hook genericapiserver.PostStartHookContext) error {
 		go func() {
-			if waitForInformers(hook, informers) == nil {
+			var checkers []cache.DoneChecker
+			for _, informer := range informers {
+				checkers = append(checkers, informer.HasSyncedChecker())
+			}
+			if cache.WaitFor(hook, "", checkers...) {
 				close(synced)
 			}
 		}()
@@ -155,16 +157,4 @@ func (o CompletedOptions) admissionInformers(factory informers.SharedInformerFac
 		}
 	}
 	return result
-}
-
-// waitForInformers returns an error when ctx is done before all are synced.
-func waitForInformers(ctx context.Context, informers []cache.SharedIndexInformer) error {
-	for _, informer := range informers {
-		select {
-		case <-informer.HasSyncedChecker().Done():
-		case <-ctx.Done():
-			return errors.New("the server stops")
-		}
-	}
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
@@ -140,8 +139,6 @@ func (o *AuthorizationOptions) clientConfig() (*rest.Config, error) {
 		}
 	}
 	config.Timeout = o.Delegating.ClientTimeout
-	// The webhook authorizer goes past the generated client, which would ask for this by itself.
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	return config, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/proxy"
@@ -122,12 +123,20 @@ func (o CompletedOptions) checkClusters() error {
 	return nil
 }
 
-// clusterConfig reads a kubeconfig. Without a file it is that of the pod.
-func clusterConfig(file string) (*rest.Config, error) {
+// clusterConfig reads a kubeconfig. Without a file it is that of the pod. What is sent is in
+// protobuf: authorizers and authenticators go past the generated clients, which
+// would ask for that by themselves.
+func clusterConfig(file string) (config *rest.Config, err error) {
 	if file == "" {
-		return rest.InClusterConfig()
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", file)
 	}
-	return clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, err
+	}
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	return config, nil
 }
 
 // serving returns the serving options with certificates, made where there were
