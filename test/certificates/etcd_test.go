@@ -25,6 +25,7 @@ import (
 	"github.com/kubeannex/annex/pkg/controller/certificates"
 	"github.com/kubeannex/annex/test/adoption/scenario"
 	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // member is one of two etcd servers.
@@ -63,7 +64,7 @@ func startMembers(t *testing.T, dir string) []*member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := func() string { return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(env.FreePort(t))) }
+	url := func() string { return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Free(t))) }
 	members := []*member{{name: "a", client: url(), peer: url()}, {name: "b", client: url(), peer: url()}}
 	for _, m := range members {
 		file := func(prefix, suffix string) string { return filepath.Join(dir, prefix+suffix) }

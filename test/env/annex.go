@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 const (
@@ -126,7 +127,7 @@ func (a *Annex) startServer(options AnnexOptions) (*AnnexServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := a.env.ports.take()
+	port, err := a.env.ports.Take()
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (a *Annex) startServer(options AnnexOptions) (*AnnexServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &AnnexServer{URL: "https://" + loopback(port), RootDir: dir, port: port}
+	server := &AnnexServer{URL: "https://" + ports.Address(port), RootDir: dir, port: port}
 	args := []string{"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--root-dir=" + dir}
 	probe := readyStandalone(filepath.Join(dir, standaloneKubeconfig))
 	if a.host == nil {
@@ -197,7 +198,7 @@ func (a *Annex) choosePort() error {
 	}
 	var backends []string
 	for _, server := range a.Replicas {
-		backends = append(backends, loopback(server.port))
+		backends = append(backends, ports.Address(server.port))
 	}
 	var err error
 	a.port, err = a.env.startBalancer(backends)
@@ -205,7 +206,7 @@ func (a *Annex) choosePort() error {
 }
 
 // url is where all replicas are reached, past kube-apiserver.
-func (a *Annex) url() string { return "https://" + loopback(a.port) }
+func (a *Annex) url() string { return "https://" + ports.Address(a.port) }
 
 // BalancedConfig returns a client configuration of a user at whichever replica
 // accepts the connection, past kube-apiserver.

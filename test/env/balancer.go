@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // balancer forwards TCP connections to the first backend that accepts them,
@@ -26,11 +28,11 @@ type balancer struct {
 
 // startBalancer returns the port of a balancer that the environment ends.
 func (e *Env) startBalancer(backends []string) (int, error) {
-	port, err := e.ports.take()
+	port, err := e.ports.Take()
 	if err != nil {
 		return 0, err
 	}
-	listener, err := net.Listen("tcp", loopback(port))
+	listener, err := net.Listen("tcp", ports.Address(port))
 	if err != nil {
 		return 0, fmt.Errorf("starting the load balancer: %w", err)
 	}

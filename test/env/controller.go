@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // controllerUser is who annex-controller is in the host and in annex.
@@ -124,23 +126,23 @@ func (c *Controller) writeKubeconfig(name, url string) (string, error) {
 
 // takePorts returns a webhook port for each process and chooses the one for the host.
 func (c *Controller) takePorts() ([]int, error) {
-	var ports []int
+	var taken []int
 	var backends []string
 	for range c.options.Replicas {
-		port, err := c.env.ports.take()
+		port, err := c.env.ports.Take()
 		if err != nil {
 			return nil, err
 		}
-		ports = append(ports, port)
-		backends = append(backends, loopback(port))
+		taken = append(taken, port)
+		backends = append(backends, ports.Address(port))
 	}
-	c.webhookPort = ports[0]
-	if len(ports) == 1 {
-		return ports, nil
+	c.webhookPort = taken[0]
+	if len(taken) == 1 {
+		return taken, nil
 	}
 	var err error
 	c.webhookPort, err = c.env.startBalancer(backends)
-	return ports, err
+	return taken, err
 }
 
 func (c *Controller) startProcess(webhookPort int) (*Process, error) {
@@ -148,11 +150,11 @@ func (c *Controller) startProcess(webhookPort int) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	probePort, err := c.env.ports.take()
+	probePort, err := c.env.ports.Take()
 	if err != nil {
 		return nil, err
 	}
-	probe, err := ready(&rest.Config{Host: "http://" + loopback(probePort)}, "/readyz?verbose")
+	probe, err := ready(&rest.Config{Host: "http://" + ports.Address(probePort)}, "/readyz?verbose")
 	if err != nil {
 		return nil, err
 	}
@@ -177,10 +179,10 @@ func (c *Controller) startProcess(webhookPort int) (*Process, error) {
 			fmt.Sprintf("--webhook-port=%d", webhookPort),
 			"--webhook-cert-dir=" + c.certDir,
 			"--webhook-ca-file=" + options.Host.pki.caFile,
-			"--webhook-url=https://" + loopback(c.webhookPort),
+			"--webhook-url=https://" + ports.Address(c.webhookPort),
 			"--namespace=" + AnnexNamespace,
 			fmt.Sprintf("--leader-elect=%t", options.Replicas > 1),
-			"--health-probe-bind-address=" + loopback(probePort),
+			"--health-probe-bind-address=" + ports.Address(probePort),
 			"--metrics-bind-address=0",
 		}, options.Args...),
 	})

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // controllerManagerUser is bound by the bootstrap roles of kube-apiserver.
@@ -41,7 +43,7 @@ func (h *Host) StartControllerManager(ctx context.Context, controllers ...string
 	if len(controllers) == 0 {
 		controllers = DefaultControllers()
 	}
-	port, err := h.env.ports.take()
+	port, err := h.env.ports.Take()
 	if err != nil {
 		return err
 	}
@@ -49,7 +51,7 @@ func (h *Host) StartControllerManager(ctx context.Context, controllers ...string
 	if err != nil {
 		return err
 	}
-	admin, err := h.configAt("https://"+loopback(port), "admin", "system:masters")
+	admin, err := h.configAt("https://"+ports.Address(port), "admin", "system:masters")
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // StartTimeout bounds the setup of Main and is a fair bound for a test that
@@ -28,7 +30,7 @@ const tailLines = 40
 type Env struct {
 	root  string
 	dir   string
-	ports *portRange
+	ports *ports.Range
 
 	mu        sync.Mutex
 	processes []*Process
@@ -43,11 +45,11 @@ func New(dir string) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := reservePorts()
+	reserved, err := ports.Reserve()
 	if err != nil {
 		return nil, err
 	}
-	return &Env{root: root, dir: dir, ports: ports, names: map[string]int{}}, nil
+	return &Env{root: root, dir: dir, ports: reserved, names: map[string]int{}}, nil
 }
 
 // ForTest makes an Env that lives as long as the test. When the test fails the
@@ -131,7 +133,7 @@ func (e *Env) Close() error {
 	for _, process := range slices.Backward(processes) {
 		errs = append(errs, process.Kill())
 	}
-	errs = append(errs, e.ports.release())
+	errs = append(errs, e.ports.Release())
 	return errors.Join(errs...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // etcdMember is the name of the only member of each etcd.
@@ -51,11 +52,11 @@ func (e *Env) StartEtcd(ctx context.Context, options EtcdOptions) (*Etcd, error)
 		return nil, err
 	}
 	etcd := &Etcd{DataDir: filepath.Join(dir, "data")}
-	peerPort, err := e.ports.take()
+	peerPort, err := e.ports.Take()
 	if err != nil {
 		return nil, err
 	}
-	peer := "http://" + loopback(peerPort)
+	peer := "http://" + ports.Address(peerPort)
 	if options.RevisionFloor != 0 {
 		member := embedded.Member{Name: etcdMember, PeerURLs: []string{peer}}
 		if err := embedded.Seed(ctx, etcd.DataDir, options.RevisionFloor, member); err != nil {
@@ -77,15 +78,15 @@ func (e *Env) etcdCommand(etcd *Etcd, dir, peer string, options EtcdOptions) (Co
 	if err != nil {
 		return Command{}, err
 	}
-	clientPort, err := e.ports.take()
+	clientPort, err := e.ports.Take()
 	if err != nil {
 		return Command{}, err
 	}
-	etcd.URL = "http://" + loopback(clientPort)
+	etcd.URL = "http://" + ports.Address(clientPort)
 	config := &rest.Config{}
 	var tls []string
 	if options.TLS {
-		etcd.URL = "https://" + loopback(clientPort)
+		etcd.URL = "https://" + ports.Address(clientPort)
 		if tls, config, err = etcd.makeTLS(dir); err != nil {
 			return Command{}, err
 		}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // HostOptions says how to start a cluster's control plane. The zero value is
@@ -116,7 +118,7 @@ func (h *Host) url() string {
 	if h.port == 0 {
 		return h.APIServers[0].URL
 	}
-	return "https://" + loopback(h.port)
+	return "https://" + ports.Address(h.port)
 }
 
 // BalancedConfig returns a client configuration of a user at whichever
@@ -136,11 +138,11 @@ func (h *Host) startAPIServer(ctx context.Context, options HostOptions) (*APISer
 	if err != nil {
 		return nil, err
 	}
-	port, err := h.env.ports.take()
+	port, err := h.env.ports.Take()
 	if err != nil {
 		return nil, err
 	}
-	server := &APIServer{URL: "https://" + loopback(port)}
+	server := &APIServer{URL: "https://" + ports.Address(port)}
 	admin, err := h.configAt(server.URL, "admin", "system:masters")
 	if err != nil {
 		return nil, err

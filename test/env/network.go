@@ -25,7 +25,7 @@ type Network struct {
 // Network returns the addresses of the environment. No two environments of this
 // machine have the same ones.
 func (e *Env) Network() Network {
-	return Network{number: firstNetwork + (e.ports.base-firstPort)/portsPerRange}
+	return Network{number: firstNetwork + e.ports.Number()}
 }
 
 // ServiceCIDR is the value for --service-cluster-ip-range.

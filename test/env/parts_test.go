@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 func TestCertificates(t *testing.T) {
@@ -102,7 +104,7 @@ func greeter(t *testing.T, text string) net.Listener {
 
 func greeting(t *testing.T, port int) string {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", loopback(port), 10*time.Second)
+	conn, err := net.DialTimeout("tcp", ports.Address(port), 10*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -199,42 +198,6 @@ func waitForPID(t *testing.T, file string) (pid int) {
 		return true
 	})
 	return pid
-}
-
-func TestPortsAreDistinct(t *testing.T) {
-	first, err := reservePorts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer first.release() //nolint:errcheck // nothing depends on it
-	second, err := reservePorts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer second.release() //nolint:errcheck // nothing depends on it
-	seen := map[int]bool{}
-	for _, r := range []*portRange{first, second, first, second} {
-		port, err := r.take()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if seen[port] {
-			t.Errorf("port %d is handed out twice", port)
-		}
-		seen[port] = true
-	}
-	busy, err := net.Listen("tcp", loopback(first.next))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer busy.Close() //nolint:errcheck // nothing depends on it
-	port, err := first.take()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if loopback(port) == busy.Addr().String() {
-		t.Errorf("port %d is handed out while something listens on it", port)
-	}
 }
 
 func TestMissingProgramNamesTheTarget(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // ConversionWebhook converts morphs between their versions. It runs in the test
@@ -47,13 +49,13 @@ func (e *Env) StartConversionWebhook() (*ConversionWebhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate of the webhook: %w", err)
 	}
-	port, err := e.ports.take()
+	port, err := e.ports.Take()
 	if err != nil {
 		return nil, err
 	}
 	w := &ConversionWebhook{
 		ca:      ca,
-		address: loopback(port),
+		address: ports.Address(port),
 		tls:     &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 	}
 	e.closeWith(w)

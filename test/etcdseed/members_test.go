@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // cluster is three members that may be seeded, started, killed and robbed of their volumes.
@@ -66,7 +67,7 @@ func newCluster(t *testing.T) *cluster {
 	for i := range 3 {
 		c.members = append(c.members, &member{
 			name: fmt.Sprintf("annex-etcd-%d", i), volume: t.TempDir(), cluster: c, etcdPath: etcd, annexPath: annex,
-			peerURL: fmt.Sprintf("https://127.0.0.1:%d", env.FreePort(t)), clientURL: fmt.Sprintf("https://127.0.0.1:%d", env.FreePort(t)),
+			peerURL: fmt.Sprintf("https://127.0.0.1:%d", ports.Free(t)), clientURL: fmt.Sprintf("https://127.0.0.1:%d", ports.Free(t)),
 		})
 	}
 	return c

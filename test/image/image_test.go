@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 const (
@@ -257,7 +258,7 @@ func (c container) serve(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	cmd := c.command(context.WithoutCancel(ctx), "/usr/local/bin/annex-apiserver", "--standalone", "--root-dir="+c.dir,
-		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", env.FreePort(t)))
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports.Free(t)))
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // quickstartTimeout bounds building, starting, filling and asking the server.
@@ -100,7 +100,7 @@ func TestReadme(t *testing.T) {
 	})
 	t.Run("another make run leaves it alone", func(t *testing.T) {
 		demonstration.refusesAnother(t, demonstration.port, "address already in use")
-		demonstration.refusesAnother(t, env.FreePort(t), "in use by another annex-apiserver")
+		demonstration.refusesAnother(t, ports.Free(t), "in use by another annex-apiserver")
 	})
 	t.Run("Ctrl-C ends it well", func(t *testing.T) { demonstration.interrupt(t) })
 	t.Run("a second start reuses everything", func(t *testing.T) {
@@ -180,7 +180,7 @@ func startRunIn(t *testing.T, root, dir string, environment ...string) *run {
 	if _, err := os.Stat(filepath.Join(root, "_output", "bin", "annex-apiserver")); err != nil {
 		t.Fatalf("annex-apiserver is not built (run make build): %v", err)
 	}
-	r := &run{root: root, dir: dir, port: env.FreePort(t), ended: make(chan error, 1)}
+	r := &run{root: root, dir: dir, port: ports.Free(t), ended: make(chan error, 1)}
 	r.cmd = r.command(context.WithoutCancel(t.Context()), r.port, environment...)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	reader, writer, err := os.Pipe()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 const (
@@ -61,7 +62,7 @@ func TestRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.metrics = fmt.Sprintf("127.0.0.1:%d", env.FreePort(t))
+	r.metrics = fmt.Sprintf("127.0.0.1:%d", ports.Free(t))
 	page, readme := r.read(t, "docs/operations.md"), r.read(t, "README.md")
 	for _, heading := range order(headings(page)) {
 		t.Run(heading, func(t *testing.T) { r.play(ctx, t, heading, commands(section(page, heading))) })

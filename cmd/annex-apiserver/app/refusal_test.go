@@ -26,7 +26,7 @@ import (
 
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
 	"github.com/kubeannex/annex/pkg/standalone"
-	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 func TestRefusesFlags(t *testing.T) {
@@ -274,7 +274,7 @@ func TestRefusesSurroundings(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := append([]string{"--root-dir=" + filepath.Join(t.TempDir(), "root"), "--secure-port=" + strconv.Itoa(env.FreePort(t))}, tc.args...)
+			args := append([]string{"--root-dir=" + filepath.Join(t.TempDir(), "root"), "--secure-port=" + strconv.Itoa(ports.Free(t))}, tc.args...)
 			if tc.logs {
 				lines := runFailed(t, args...)
 				assertContains(t, lines[len(lines)-1], tc.want)
@@ -315,7 +315,7 @@ func TestRefusesRootDirectoryWithoutDamage(t *testing.T) {
 				return files
 			}
 			before := kept()
-			assertContains(t, runRefused(t, "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(env.FreePort(t))), tc.want)
+			assertContains(t, runRefused(t, "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(ports.Free(t))), tc.want)
 			if diff := cmp.Diff(before, kept()); diff != "" {
 				t.Errorf("the refused directory changed (-before +after):\n%s", diff)
 			}
@@ -341,7 +341,7 @@ func TestRefusesRootDirectoryInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := filepath.Join(t.TempDir(), "root")
 			server := startServer(t, root, args...)
-			last := runRefused(t, append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(env.FreePort(t))}, args...)...)
+			last := runRefused(t, append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(ports.Free(t))}, args...)...)
 			assertContains(t, last, []string{"in use by another annex-apiserver", strconv.Itoa(server.Process.Pid), "--root-dir"})
 			stopServer(t, server)
 		})

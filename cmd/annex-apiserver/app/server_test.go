@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // readyTimeout bounds a start, and stopTimeout a stop, of a process with the race detector on a busy machine.
@@ -36,7 +36,7 @@ const (
 // startServer starts a standalone server on root and waits until it is ready.
 func startServer(t *testing.T, root string, args ...string) *exec.Cmd {
 	t.Helper()
-	args = append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(env.FreePort(t))}, args...)
+	args = append([]string{"--standalone", "--root-dir=" + root, "--secure-port=" + strconv.Itoa(ports.Free(t))}, args...)
 	cmd, output := serverCommand(context.WithoutCancel(t.Context()), args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestStopDuringStart(t *testing.T) {
 		t.Run(marker, func(t *testing.T) {
 			t.Parallel()
 			root := filepath.Join(t.TempDir(), "root")
-			cmd, output := serverCommand(context.WithoutCancel(t.Context()), "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(env.FreePort(t)))
+			cmd, output := serverCommand(context.WithoutCancel(t.Context()), "--standalone", "--root-dir="+root, "--secure-port="+strconv.Itoa(ports.Free(t)))
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/goleak"
+
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 func TestMain(m *testing.M) {
@@ -48,12 +50,7 @@ func freeAddresses(t *testing.T, n int) []string {
 	t.Helper()
 	var addresses []string
 	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close() //nolint:errcheck // the address is what counts
-		addresses = append(addresses, listener.Addr().String())
+		addresses = append(addresses, ports.FreeAddress(t))
 	}
 	return addresses
 }

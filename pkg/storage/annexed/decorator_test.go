@@ -24,6 +24,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 // backend returns a storage configuration for the given etcd.
@@ -50,7 +52,7 @@ func decorate(cfg Config, backend *storagebackend.ConfigForResource) (storage.In
 // starts late is among the goroutines to ignore.
 func warmEtcd(t *testing.T) (endpoints []string, running goleak.Option) {
 	t.Helper()
-	endpoints = runEtcd(t, nil).Endpoints()
+	endpoints = testetcd.Run(t, nil).Endpoints()
 	s, destroy, err := decorate(Config{WatchCache: true}, backend(t, endpoints))
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +142,7 @@ func newPodStore(t *testing.T, codec runtime.Codec) interface {
 } {
 	t.Helper()
 	versioner := storage.APIObjectVersioner{}
-	store, err := etcd3.New(runEtcd(t, nil), nil, codec, newPod, newPodList, "", podPrefix, podResource(), newSteeredTransformer(),
+	store, err := etcd3.New(testetcd.Run(t, nil), nil, codec, newPod, newPodList, "", podPrefix, podResource(), newSteeredTransformer(),
 		etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +285,7 @@ func TestNoOptionalInterfaces(t *testing.T) {
 	for method := range wanted.Methods() {
 		known[method.Name] = true
 	}
-	client := runEtcd(t, nil)
+	client := testetcd.Run(t, nil)
 	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
 	t.Cleanup(compactor.Stop)
 	codec, versioner := newTestCodec(t), storage.APIObjectVersioner{}

@@ -26,12 +26,13 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/etcd3"
-	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
 	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 const (
@@ -133,7 +134,7 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 	t.Helper()
 	s := &stack{mode: m, client: opts.client, codec: opts.codec, metrics: NewMetrics()}
 	if s.client == nil {
-		s.client = runEtcd(t, opts.etcd)
+		s.client = testetcd.Run(t, opts.etcd)
 	}
 	if s.codec == nil {
 		s.codec = newTestCodec(t)
@@ -179,24 +180,6 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 		})
 	}
 	return s
-}
-
-// runEtcd starts an etcd in this process. It elects itself leader ten times as
-// fast as usual; with that a start takes a tenth of a second instead of one.
-func runEtcd(t testing.TB, adjust func(*embed.Config)) *kubernetes.Client {
-	t.Helper()
-	config := testserver.NewTestConfig(t)
-	config.TickMs, config.ElectionMs = 10, 100
-	if adjust != nil {
-		adjust(config)
-	}
-	client := testserver.RunEtcd(t, config)
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Errorf("closing etcd client: %v", err)
-		}
-	})
-	return client
 }
 
 func cacherConfig(codec runtime.Codec, opts stackOptions) cacher.Config {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
+
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 // FuzzIndexesMissNothing holds what a cache with indexes offers to a request
@@ -77,7 +79,7 @@ func FuzzIndexedStorage(f *testing.F) {
 		f.Add(randomBytes(seed+100, 400))
 	}
 	// Nobody may log to f while the target runs.
-	client := runEtcd(f, func(etcd *embed.Config) { etcd.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop()) })
+	client := testetcd.Run(f, func(etcd *embed.Config) { etcd.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop()) })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d := &dice{data: data}
 		newTwins(t, client, gadgetIndexes(d.trigger())).play(t.Context(), t, d)

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 // patience is how long an event may take.
@@ -396,7 +398,7 @@ func TestIndexesChangeNoAnswer(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for first := range together {
-		client := runEtcd(t, nil) // the others must not change the revision
+		client := testetcd.Run(t, nil) // the others must not change the revision
 		running.Go(func() {
 			for seed := uint64(first) + 1; seed <= programs; seed += together {
 				t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -421,7 +423,7 @@ func randomBytes(seed uint64, n int) []byte {
 // TestIndexesDuringWrites lists through the indexes while others write, and
 // compares each answer with the unindexed one of the same revision.
 func TestIndexesDuringWrites(t *testing.T) {
-	client := runEtcd(t, nil)
+	client := testetcd.Run(t, nil)
 	d := &dice{data: randomBytes(1, 1_000_000)}
 	w := newTwins(t, client, gadgetIndexes(Trigger{Label: teamLabel}))
 	var observers []*observer

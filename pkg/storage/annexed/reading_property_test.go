@@ -14,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 // TestRecordingChangesNoAnswer sends random lists three times, over random objects: as they
 // are, recorded and to be explained.
 func TestRecordingChangesNoAnswer(t *testing.T) {
-	client := runEtcd(t, nil)
+	client := testetcd.Run(t, nil)
 	const lists = 1500
 	d := &dice{data: randomBytes(7, 100_000)}
 	w := newTwins(t, client, gadgetIndexes(Trigger{}))

@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 // changingIndexes is an IndexSource for one storage that a test changes.
@@ -155,7 +157,7 @@ func (f *follower) watch(t testing.TB, watched watch.Interface, prefix string) {
 // others write, list and follow. No answer may be short, and no follower may
 // end up with anything but what is stored.
 func TestRedeclaringChangesNoAnswer(t *testing.T) {
-	client := runEtcd(t, nil)
+	client := testetcd.Run(t, nil)
 	source := &changingIndexes{current: gadgetIndexes(Trigger{Field: colorField})}
 	w := newTwins(t, client, Indexes{})
 	w.indexed = openGadgets(t, client, w.prefix, source)

@@ -25,7 +25,7 @@ import (
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/testserver"
 	"github.com/kubeannex/annex/pkg/command"
 	"github.com/kubeannex/annex/pkg/etcd/embedded"
-	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 	"github.com/kubeannex/annex/test/integration/importing/adopted"
 )
 
@@ -104,7 +104,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := env.FreePort(t)
+	port := ports.Free(t)
 	flags = append(flags, "--etcd-servers="+strings.Join(etcd.Endpoints(), ","), fmt.Sprintf("--secure-port=%d", port))
 	root := strings.TrimPrefix(flags[0], "--root-dir=")
 	host := fmt.Sprintf("https://127.0.0.1:%d", port)

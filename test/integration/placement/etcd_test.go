@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/util/wait"
-	etcdtestserver "k8s.io/apiserver/pkg/storage/etcd3/testserver"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/testserver"
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 func TestAPIServerCompacts(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAPIServerCompacts(t *testing.T) {
 }
 
 func TestRevisionFloor(t *testing.T) {
-	low := etcdtestserver.RunEtcd(t, nil).Client.Endpoints()[0]
+	low := testetcd.Run(t, nil).Client.Endpoints()[0]
 	tests := map[string]struct {
 		flags     []string
 		wantReady bool

@@ -28,12 +28,12 @@ import (
 	genericregistrytest "k8s.io/apiserver/pkg/registry/generic/testing"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/apiserver/pkg/storage/etcd3/testserver"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/kubeannex/annex/pkg/apis/kubeannex"
 	"github.com/kubeannex/annex/pkg/apis/kubeannex/install"
 	kubeannexv1alpha1 "github.com/kubeannex/annex/pkg/apis/kubeannex/v1alpha1"
+	"github.com/kubeannex/annex/test/env/testetcd"
 )
 
 // fixture is a storage over a real etcd, with the getter that a server uses.
@@ -49,7 +49,7 @@ func newFixture(t *testing.T, watchCache bool) *fixture {
 	install.Install(scheme)
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(kubeannexv1alpha1.SchemeGroupVersion)
-	client := testserver.RunEtcd(t, nil)
+	client := testetcd.Run(t, nil)
 
 	options := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", codec))
 	options.StorageConfig.Transport.ServerList = client.Endpoints()
