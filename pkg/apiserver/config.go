@@ -25,6 +25,8 @@ type ExtraConfig struct {
 	CustomResourceRESTOptionsGetter generic.RESTOptionsGetter
 	// WatchCache puts a watch cache before etcd. Without it every read goes to etcd.
 	WatchCache bool
+	// CompactCache lets the watch caches of custom resources keep their JSON.
+	CompactCache bool
 	// Gated says that requests for adopted groups pass the serving gate.
 	Gated bool
 	// Trust returns nil once the server knows whose certificates prove who a client is.
@@ -120,6 +122,9 @@ func (c *Config) Complete() CompletedConfig {
 		gate = c.installGate()
 	}
 	served := c.installReads(indexes)
+	if c.ExtraConfig.CompactCache {
+		c.installCompactLists()
+	}
 	c.installTrust()
 	c.noteLoopback()
 	return CompletedConfig{&completedConfig{
@@ -140,10 +145,12 @@ func (c *Config) Complete() CompletedConfig {
 func (c *Config) annexed(getter generic.RESTOptionsGetter, indexes annexed.IndexSource, catalog *annexed.Catalog) generic.RESTOptionsGetter {
 	return annexed.NewRESTOptionsGetter(getter, annexed.Config{
 		WatchCache: c.ExtraConfig.WatchCache,
-		Metrics:    c.ExtraConfig.StorageMetrics,
-		Indexes:    indexes,
-		Catalog:    catalog,
-		Ended:      c.forgetIndexes(indexes),
+		// Objects of our own group have types.
+		Compact: c.ExtraConfig.CompactCache && indexes != nil,
+		Metrics: c.ExtraConfig.StorageMetrics,
+		Indexes: indexes,
+		Catalog: catalog,
+		Ended:   c.forgetIndexes(indexes),
 		// Only custom resources have indexes, and versions that nobody may use.
 		Lazy: indexes != nil,
 	})

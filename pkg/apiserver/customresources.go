@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"net/http"
 	"slices"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/kubeannex/annex/pkg/serving/compactlist"
 	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
@@ -54,4 +56,13 @@ func newCustomResourceConfig(c *Config, indexes annexed.IndexSource, catalog *an
 			AuthResolverWrapper:  c.ExtraConfig.AuthResolverWrapper,
 		},
 	}}
+}
+
+// installCompactLists lets lists be answered with the bytes that compact caches have. It must be called
+// before the configuration is completed, and after what is to see those answers.
+func (c *Config) installCompactLists() {
+	build := c.GenericConfig.BuildHandlerChainFunc
+	c.GenericConfig.BuildHandlerChainFunc = func(apiHandler http.Handler, config *genericapiserver.Config) http.Handler {
+		return build(compactlist.Handler(apiHandler), config)
+	}
 }

@@ -64,7 +64,7 @@ func TestListCost(t *testing.T) {
 func TestCatalogFollowsStorages(t *testing.T) {
 	catalog := NewCatalog()
 	_, destroy, err := assemble(stillStorage{}, func() {}, Config{WatchCache: true, Catalog: catalog, Indexes: staticIndexes{Indexes{Fields: []string{"spec.nodeName"}}}},
-		cacherConfig(newTestCodec(t), stackOptions{}))
+		cacherConfig(newTestCodec(t), stackOptions{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

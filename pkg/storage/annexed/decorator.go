@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/kubeannex/annex/pkg/storage/compact"
 )
 
 // newDecorator returns the function that opens the storage of one resource. It
@@ -35,11 +37,7 @@ func newDecorator(cfg Config) generic.StorageDecorator {
 		triggerFuncs storage.IndexerFuncs,
 		indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		raw, destroyRaw, err := generic.NewRawStorage(storageConfig, newFunc, newListFunc, resourcePrefix)
-		if err != nil {
-			return nil, func() {}, fmt.Errorf("opening etcd storage of %s: %w", storageConfig.GroupResource, err)
-		}
-		return assemble(raw, destroyRaw, cfg, cacher.Config{
+		config := cacher.Config{
 			Versioner:           storage.APIObjectVersioner{},
 			GroupResource:       storageConfig.GroupResource,
 			EventsHistoryWindow: storageConfig.EventsHistoryWindow,
@@ -51,20 +49,51 @@ func newDecorator(cfg Config) generic.StorageDecorator {
 			NewFunc:             newFunc,
 			NewListFunc:         newListFunc,
 			Codec:               storageConfig.Codec,
-		})
+		}
+		kind, err := cfg.compacted(&config)
+		if err != nil {
+			return nil, func() {}, err
+		}
+		decoding := *storageConfig
+		decoding.Codec = config.Codec
+		raw, destroyRaw, err := generic.NewRawStorage(&decoding, config.NewFunc, config.NewListFunc, resourcePrefix)
+		if err != nil {
+			return nil, func() {}, fmt.Errorf("opening etcd storage of %s: %w", storageConfig.GroupResource, err)
+		}
+		return assemble(raw, destroyRaw, cfg, config, kind)
 	}
+}
+
+// compacted makes the objects of a cache compact ones. It returns nil where they are not to be.
+func (c Config) compacted(config *cacher.Config) (*compact.Kind, error) {
+	if !c.Compact || !c.WatchCache {
+		return nil, nil //nolint:nilnil // the objects are as the registry has them
+	}
+	kind, err := compact.NewKind(config.NewFunc, config.GetAttrsFunc, compact.Unstructured{})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the compact cache of %s: %w", config.GroupResource, err)
+	}
+	kind.Apply(config)
+	return kind, nil
 }
 
 // assemble builds the layers above raw. It owns raw: the returned destroy
 // function closes it, and so does assemble itself when it fails. The destroy
 // function may be called any number of times, as subresources share a storage.
-// cacherConfig.Storage is set here.
-func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config, cacherConfig cacher.Config) (storage.Interface, factory.DestroyFunc, error) {
+// cacherConfig.Storage is set here. kind is that of raw's objects if they are compact, or nil.
+func assemble(
+	raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config, cacherConfig cacher.Config, kind *compact.Kind,
+) (storage.Interface, factory.DestroyFunc, error) {
+	front := func(inner storage.Interface) storage.Interface { return &store{inner: inner} }
+	if kind != nil {
+		raw = compact.NewBack(raw, kind)
+		front = func(inner storage.Interface) storage.Interface { return &store{inner: compact.NewFront(inner, kind)} }
+	}
 	counts := cfg.Metrics.forResource(cacherConfig.GroupResource)
 	delegated := &countingStore{store: raw, counts: counts, callerOf: callerOfDelegated}
 	if !cfg.WatchCache {
 		reads := newUncachedReads(delegated, cacherConfig.ResourcePrefix, RuleNoCache)
-		return &store{inner: &rotation{uncached: reads}}, sync.OnceFunc(destroyRaw), nil
+		return front(&rotation{uncached: reads}), sync.OnceFunc(destroyRaw), nil
 	}
 
 	gauge, hide := cfg.Metrics.showCaches(cacherConfig.GroupResource, versionOf(cacherConfig))
@@ -94,13 +123,13 @@ func assemble(raw storage.Interface, destroyRaw factory.DestroyFunc, cfg Config,
 	})
 	if cfg.Lazy {
 		rotation.learnBirth(caches.own())
-		return &store{inner: rotation}, destroy, nil
+		return front(rotation), destroy, nil
 	}
 	if _, err := rotation.openFirst(); err != nil {
 		destroy()
 		return nil, func() {}, fmt.Errorf("building the watch cache of %s: %w", cacherConfig.GroupResource, err)
 	}
-	return &store{inner: rotation}, destroy, nil
+	return front(rotation), destroy, nil
 }
 
 // caches opens the watch caches of one resource, one after another, over one etcd3 store.

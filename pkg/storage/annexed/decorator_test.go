@@ -166,7 +166,7 @@ func TestDestroyOrder(t *testing.T) {
 				openAtClose.Store(bottom.open.Load())
 				readyAtClose = s.ReadinessCheck()
 				raw.Close()
-			}, Config{WatchCache: m == cached}, cacherConfig(codec, stackOptions{}))
+			}, Config{WatchCache: m == cached}, cacherConfig(codec, stackOptions{}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func TestSizesAreEstimatedFromTheFirstRead(t *testing.T) {
 	raw := newPodStore(t, codec)
 	bottom := &estimatingStore{Interface: raw, t: t, read: make(chan struct{})}
 	source := &changingIndexes{}
-	s, destroy, err := assemble(bottom, raw.Close, Config{WatchCache: true, Indexes: source}, cacherConfig(codec, stackOptions{}))
+	s, destroy, err := assemble(bottom, raw.Close, Config{WatchCache: true, Indexes: source}, cacherConfig(codec, stackOptions{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestSizesAreEstimatedFromTheFirstRead(t *testing.T) {
 // TestFailureToEstimateSizes lets the store refuse estimates.
 func TestFailureToEstimateSizes(t *testing.T) {
 	var closed atomic.Int64
-	s, _, err := assemble(refusingStore{}, func() { closed.Add(1) }, Config{WatchCache: true}, cacherConfig(newTestCodec(t), stackOptions{}))
+	s, _, err := assemble(refusingStore{}, func() { closed.Add(1) }, Config{WatchCache: true}, cacherConfig(newTestCodec(t), stackOptions{}), nil)
 	if !errors.Is(err, errSynthetic) || s != nil {
 		t.Errorf("got storage %v and error %v, want the error of the store only", s, err)
 	}

@@ -95,7 +95,7 @@ func openGadgets(t testing.TB, client *kubernetes.Client, prefix string, indexes
 		NewListFunc:         newGadgetList,
 		Indexers:            &cache.Indexers{},
 		Codec:               codec,
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,6 +102,8 @@ type stackOptions struct {
 	lazy bool
 	// turns are shared with other stacks, if any.
 	turns *turns
+	// compact makes the objects of the cache compact ones.
+	compact bool
 	// unsafeDeletion adds the layer that generic.NewRawStorage adds while the
 	// feature gate AllowUnsafeMalformedObjectDeletion is on.
 	unsafeDeletion bool
@@ -146,9 +148,13 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 
 	compactor := etcd3.NewCompactor(s.client.Client, 0, clock.RealClock{}, nil)
 	t.Cleanup(compactor.Stop)
+	objects, kind := cacherConfig(s.codec, opts), compactPods(t, s.codec, opts)
+	if kind != nil {
+		kind.Apply(&objects)
+	}
 	versioner := storage.APIObjectVersioner{}
-	raw, err := etcd3.New(s.client, compactor, s.codec, newPod, newPodList, s.prefix, podPrefix, podResource(),
-		s.transformer, etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(s.codec, versioner), versioner)
+	raw, err := etcd3.New(s.client, compactor, objects.Codec, objects.NewFunc, objects.NewListFunc, s.prefix, podPrefix, podResource(),
+		s.transformer, etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(objects.Codec, versioner), versioner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,14 +171,18 @@ func newStack(t testing.TB, m mode, opts stackOptions) *stack {
 		opts.source = staticIndexes{opts.declared}
 	}
 	config := Config{WatchCache: m == cached, Lazy: opts.lazy, Metrics: s.metrics, Indexes: opts.source, Ended: opts.ended, turns: opts.turns}
-	s.Interface, s.destroy, err = assemble(bottom, raw.Close, config, cacherConfig(s.codec, opts))
+	assembled, destroy, err := assemble(bottom, raw.Close, config, objects, kind)
 	if err != nil {
 		t.Fatal(err)
+	}
+	s.Interface, s.destroy = assembled, destroy
+	if kind != nil {
+		s.Interface = decodedEvents{assembled}
 	}
 	t.Cleanup(s.destroy)
 	s.waitReady(t)
 	if opts.lazy {
-		r := rotationOf(s.Interface)
+		r := rotationOf(assembled)
 		eventually(t, "birth of the storage to be known", func() bool {
 			r.lock.RLock()
 			defer r.lock.RUnlock()

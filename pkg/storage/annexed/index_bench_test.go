@@ -82,7 +82,7 @@ func openStill(b *testing.B, objects int, indexes Indexes) storage.Interface {
 		NewListFunc:         newGadgetList,
 		Indexers:            &cache.Indexers{},
 		Codec:               unstructured.UnstructuredJSONScheme,
-	})
+	}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

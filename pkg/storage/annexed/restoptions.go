@@ -18,6 +18,9 @@ type Config struct {
 	// it, which waits until it is filled. Upstream fills all caches, one for each served version of a
 	// custom resource, whether anyone reads that version or not.
 	Lazy bool
+	// Compact lets the watch caches keep the JSON of custom resources instead of decoded
+	// objects. Objects of other types must not be stored with it.
+	Compact bool
 	// Metrics receives the counts of requests to etcd. The caller owns and
 	// registers it; one Metrics may serve many getters. Nil means not counted.
 	Metrics *Metrics

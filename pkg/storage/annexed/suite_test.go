@@ -61,6 +61,7 @@ func TestUpstreamSuites(t *testing.T) {
 		"indexed by field": {mode: cached, declared: byField},
 		"indexed by label": {mode: cached, declared: byLabel},
 		"started lazily":   {mode: cached, declared: byField, lazy: true},
+		"compact":          {mode: cached, declared: byLabel, compact: true},
 	}
 	for name, suite := range suites() {
 		t.Run(name, func(t *testing.T) {
@@ -89,6 +90,7 @@ type suiteStack struct {
 	mode     mode
 	declared Indexes
 	lazy     bool
+	compact  bool
 }
 
 func (s suite) runOn(t *testing.T, stack suiteStack) {
@@ -97,7 +99,7 @@ func (s suite) runOn(t *testing.T, stack suiteStack) {
 	if s.options != nil {
 		opts = s.options(t)
 	}
-	opts.declared, opts.lazy = stack.declared, stack.lazy
+	opts.declared, opts.lazy, opts.compact = stack.declared, stack.lazy, stack.compact
 	s.run(t.Context(), t, newStack(t, stack.mode, opts))
 }
 

@@ -24,6 +24,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/kubeannex/annex/pkg/apiserver"
+	"github.com/kubeannex/annex/pkg/features"
 	"github.com/kubeannex/annex/pkg/standalone"
 )
 
@@ -92,6 +93,7 @@ func (o CompletedOptions) Config() (*apiserver.Config, error) {
 	if config.ExtraConfig.ReplicaName, err = os.Hostname(); err != nil {
 		return nil, fmt.Errorf("reading the name of the host: %w", err)
 	}
+	config.ExtraConfig.CompactCache = generic.FeatureGate.Enabled(features.CompactCache)
 	config.ExtraConfig.ReplicaCount = o.ReplicaCount
 	config.ExtraConfig.ControllerUser = o.ControllerUser
 	config.ExtraConfig.Gated = !o.Standalone.Enabled

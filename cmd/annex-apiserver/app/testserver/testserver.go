@@ -25,6 +25,7 @@ import (
 
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app"
 	"github.com/kubeannex/annex/cmd/annex-apiserver/app/options"
+	"github.com/kubeannex/annex/pkg/features"
 )
 
 // startTimeout is how long a server may take to become ready. It covers a race-instrumented binary on a busy machine.
@@ -157,13 +158,15 @@ func isolateFeatureGates(opts *options.Options) (isolatedGates, error) {
 	return gates, gates.registry.Register(opts.ServerRun.ComponentName, version, gates.gate)
 }
 
-// apply evaluates the flags. Code that reads the process's gates would not see a difference, so there must be none.
+// apply evaluates the flags. Code that reads the process's gates would not see a difference, so there must be none,
+// but in gates of our own, which nothing reads there.
 func (g isolatedGates) apply() error {
 	if err := g.registry.Set(); err != nil {
 		return fmt.Errorf("setting feature gates: %w", err)
 	}
+	own := features.Gates()
 	for name := range g.gate.GetAll() {
-		if g.gate.Enabled(name) != utilfeature.DefaultFeatureGate.Enabled(name) {
+		if _, ok := own[name]; !ok && g.gate.Enabled(name) != utilfeature.DefaultFeatureGate.Enabled(name) {
 			return fmt.Errorf("feature gate %s differs from the process's: set that first", name)
 		}
 	}

@@ -1,0 +1,28 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package features has the feature gates that annex-apiserver has beside those of a
+// Kubernetes API server.
+package features
+
+import (
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+)
+
+// CompactCache lets the watch caches of custom resources keep their JSON instead of decoded objects.
+const CompactCache featuregate.Feature = "CompactCache"
+
+func init() {
+	// As the packages of upstream's gates do, so that --feature-gates and --help know it.
+	utilruntime.Must(utilfeature.DefaultMutableFeatureGate.AddVersioned(Gates()))
+}
+
+// Gates are the gates with their defaults, by the Kubernetes version that is emulated.
+func Gates() map[featuregate.Feature]featuregate.VersionedSpecs {
+	return map[featuregate.Feature]featuregate.VersionedSpecs{
+		CompactCache: {{Version: version.MustParse("1.0"), Default: false, PreRelease: featuregate.Alpha}},
+	}
+}

@@ -1,0 +1,119 @@
+// Copyright The Annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package compactlist
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/kubeannex/annex/pkg/storage/compact"
+)
+
+var _ responsewriter.UserProvidedDecorator = &writer{}
+
+// noItems is where upstream's JSON of a list without items has none. Before it there is
+// the apiVersion only, in which quotation marks would be escaped.
+var noItems = []byte(`"items":[]`)
+
+// writer passes on what upstream writes, unless the items of the list are in answer. Then it
+// waits until upstream has written the rest of the list, and writes it with the items.
+type writer struct {
+	http.ResponseWriter
+	req    *http.Request
+	answer *compact.Answer
+	// list is what upstream has written so far of a list without items.
+	list bytes.Buffer
+	// status is 0 unless such a list is being written.
+	status int
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *writer) WriteHeader(status int) {
+	if w.answer.Taken() && status == http.StatusOK {
+		w.status = status
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter. With the last bytes of the list it writes
+// everything, and returns as many bytes as the answer has more than it has returned before:
+// upstream adds these numbers up to the size of the response in its metrics
+// (k8s.io/apiserver pkg/endpoints/metrics/metrics.go, ResponseWriterDelegator), and none
+// of its writers compares one with what it was given.
+func (w *writer) Write(data []byte) (int, error) {
+	if w.status == 0 {
+		return w.ResponseWriter.Write(data)
+	}
+	before := w.list.Len()
+	w.list.Write(data)
+	// JSON has no line break but the one that ends it.
+	if !bytes.HasSuffix(data, []byte("\n")) {
+		return len(data), nil
+	}
+	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
+	encoder := &encoder{list: w.list.Bytes(), answer: w.answer}
+	responsewriters.SerializeObject(w.Header().Get("Content-Type"), encoder, counted, w.req, w.status, nil)
+	w.status = 0
+	return max(len(data), counted.written-before), counted.err
+}
+
+// countingWriter knows how much was written, and the error if it came to an end.
+type countingWriter struct {
+	http.ResponseWriter
+	written int
+	err     error
+}
+
+// Write implements io.Writer.
+func (w *countingWriter) Write(data []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(data)
+	w.written += n
+	if err != nil {
+		w.err = err
+	}
+	return n, err
+}
+
+var _ runtime.Encoder = &encoder{}
+
+// encoder writes one list whatever object it is given. With it upstream compresses the
+// answer when it would have compressed its own.
+type encoder struct {
+	list   []byte
+	answer *compact.Answer
+}
+
+// Identifier implements runtime.Encoder.
+func (e *encoder) Identifier() runtime.Identifier { return "compact" }
+
+// Encode implements runtime.Encoder. Its first write is one byte, by which upstream knows that
+// more follow (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/writers.go,
+// firstWriteStreamingThresholdBytes).
+func (e *encoder) Encode(_ runtime.Object, w io.Writer) error {
+	at := bytes.Index(e.list, noItems)
+	if at < 0 {
+		return errors.New("upstream's JSON of a list has no place for items: switch the feature gate CompactCache off")
+	}
+	at += len(noItems) - 1
+	for _, part := range [][]byte{e.list[:1], e.list[1:at]} {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	if err := e.answer.WriteItems(w); err != nil {
+		return err
+	}
+	_, err := w.Write(e.list[at:])
+	return err
+}
