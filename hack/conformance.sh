@@ -2,6 +2,8 @@
 # Runs upstream's CustomResourceDefinition suite (k8s.io/apiextensions-apiserver, test/integration)
 # against annex. docs/conformance.md says how it works and what is left out.
 #
+# ANNEX_FEATURE_GATES in the environment is for all servers, for example CompactCache=false.
+#
 # Usage: hack/conformance.sh [--race] [-run PATTERN] [-timeout DURATION]
 # Without -run it fails when a test of the suite neither passed nor is in hack/conformance/excluded.txt.
 # Without arguments it is like go test: what has passed with the same binaries is not run again. Remove
@@ -53,7 +55,7 @@ if [[ $# -gt 0 ]]; then
 fi
 
 # Everything that decides the result: the programs, the list of exclusions, the suite's version with its data files.
-inputs=$(cat "${bin}"/* "${out}/conformance" hack/conformance/excluded.txt <(echo "${published}") | sha256sum)
+inputs=$(cat "${bin}"/* "${out}/conformance" hack/conformance/excluded.txt <(echo "${published} ${ANNEX_FEATURE_GATES:-}") | sha256sum)
 if [[ -f ${out}/passed && $(head -n 1 "${out}/passed") == "${inputs}" ]]; then
   echo "$(tail -n 1 "${out}/passed") (cached)"
   exit

@@ -7,7 +7,7 @@ package features
 
 import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/version"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
 )
@@ -15,14 +15,13 @@ import (
 // CompactCache lets the watch caches of custom resources keep their JSON instead of decoded objects.
 const CompactCache featuregate.Feature = "CompactCache"
 
-func init() {
-	// As the packages of upstream's gates do, so that --feature-gates and --help know it.
+func init() { //nolint:gochecknoinits // feature gates are those of the process; upstream registers its own so
 	utilruntime.Must(utilfeature.DefaultMutableFeatureGate.AddVersioned(Gates()))
 }
 
 // Gates are the gates with their defaults, by the Kubernetes version that is emulated.
 func Gates() map[featuregate.Feature]featuregate.VersionedSpecs {
 	return map[featuregate.Feature]featuregate.VersionedSpecs{
-		CompactCache: {{Version: version.MustParse("1.0"), Default: false, PreRelease: featuregate.Alpha}},
+		CompactCache: {{Version: utilversion.MustParse("1.0"), Default: false, PreRelease: featuregate.Alpha}},
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/kubeannex/annex/pkg/storage/compact"
@@ -26,7 +26,7 @@ func Handler(inner http.Handler) http.Handler {
 	negotiated := newNegotiated()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		ctx := req.Context()
-		info, ok := request.RequestInfoFrom(ctx)
+		info, ok := genericapirequest.RequestInfoFrom(ctx)
 		if !ok || !info.IsResourceRequest || info.Verb != "list" || info.Subresource != "" || req.Method != http.MethodGet {
 			inner.ServeHTTP(w, req)
 			return

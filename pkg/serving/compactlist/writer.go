@@ -20,7 +20,7 @@ var _ responsewriter.UserProvidedDecorator = &writer{}
 
 // noItems is where upstream's JSON of a list without items has none. Before it there is
 // the apiVersion only, in which quotation marks would be escaped.
-var noItems = []byte(`"items":[]`)
+const noItems = `"items":[]`
 
 // writer passes on what upstream writes, unless the items of the list are in answer. Then it
 // waits until upstream has written the rest of the list, and writes it with the items.
@@ -101,7 +101,7 @@ func (e *encoder) Identifier() runtime.Identifier { return "compact" }
 // more follow (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/writers.go,
 // firstWriteStreamingThresholdBytes).
 func (e *encoder) Encode(_ runtime.Object, w io.Writer) error {
-	at := bytes.Index(e.list, noItems)
+	at := bytes.Index(e.list, []byte(noItems))
 	if at < 0 {
 		return errors.New("upstream's JSON of a list has no place for items: switch the feature gate CompactCache off")
 	}

@@ -54,10 +54,9 @@ type identifier struct {
 	Pretty          string `json:"pretty"`
 }
 
-// metadataTargets are those of watches that are sent metadata.
-var metadataTargets = map[string]bool{
-	"meta.k8s.io/v1, Kind=PartialObjectMetadata":      true,
-	"meta.k8s.io/v1beta1, Kind=PartialObjectMetadata": true,
+// isMetadata reports whether a watch is sent nothing but metadata.
+func isMetadata(target string) bool {
+	return target == "meta.k8s.io/v1, Kind=PartialObjectMetadata" || target == "meta.k8s.io/v1beta1, Kind=PartialObjectMetadata"
 }
 
 // parse returns the encoding that knows nothing for an encoder that it does not know.
@@ -75,7 +74,7 @@ func (e *encodings) parse(text string) encoding {
 		}
 		return e.parse(id.Encoder)
 	case "watch-embedded":
-		return encoding{metadataOnly: metadataTargets[id.Target]}
+		return encoding{metadataOnly: isMetadata(id.Target)}
 	case "watch":
 		embedded, event := e.parse(id.EmbeddedEncoder), e.parse(id.Encoder)
 		if embedded.plain && (event.plain || e.encodesEvents(id.Encoder)) {

@@ -64,7 +64,7 @@ func newTextEncoder() *textEncoder {
 func (e *textEncoder) encode(content map[string]any) (text, error) {
 	e.buffer.Reset()
 	metadata, ok := content[metadataKey].(map[string]any)
-	if !ok && content[metadataKey] != nil {
+	if _, exists := content[metadataKey]; exists && !ok {
 		return text{}, fmt.Errorf("metadata is %T and not an object", content[metadataKey])
 	}
 	var t text
