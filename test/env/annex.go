@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
@@ -26,6 +27,10 @@ const (
 	// standaloneKubeconfig is what a standalone annex writes into its root folder.
 	standaloneKubeconfig = "admin.kubeconfig"
 )
+
+// featureGatesVariable names feature gates in the environment that every annex-apiserver is started with, so
+// that all tests can be run in another mode, for example CompactCache=false.
+const featureGatesVariable = "ANNEX_FEATURE_GATES"
 
 // AnnexOptions says how to start annex-apiserver. The zero value is one
 // standalone process with embedded etcd.
@@ -137,6 +142,9 @@ func (a *Annex) startServer(options AnnexOptions) (*AnnexServer, error) {
 	}
 	server := &AnnexServer{URL: "https://" + ports.Address(port), RootDir: dir, port: port}
 	args := []string{"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--root-dir=" + dir}
+	if gates := os.Getenv(featureGatesVariable); gates != "" {
+		args = append(args, "--feature-gates="+gates)
+	}
 	probe := readyStandalone(filepath.Join(dir, standaloneKubeconfig))
 	if a.host == nil {
 		args = append(args, "--standalone")

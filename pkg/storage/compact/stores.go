@@ -5,7 +5,6 @@ package compact
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -153,18 +152,18 @@ type Back struct {
 // NewBack returns a Back for inner.
 func NewBack(inner storage.Interface, kind *Kind) *Back { return &Back{inner: inner, kind: kind} }
 
-// suggestion is what the Cacher has of an object, decoded. Without one the etcd3 store
-// reads the object, as it does when the suggestion turns out to be old.
-func suggestion(cached runtime.Object) (runtime.Object, error) {
+// suggestion is what the Cacher has of an object, decoded. Without one, as when it cannot
+// be decoded, the etcd3 store reads the object, as it does when the suggestion turns out to be old.
+func suggestion(cached runtime.Object) runtime.Object {
 	object, ok := cached.(*Object)
 	if !ok {
-		return cached, nil
+		return cached
 	}
 	full, err := object.full()
 	if err != nil {
-		return nil, fmt.Errorf("decoding what the watch cache has of the object: %w", err)
+		return nil
 	}
-	return full, nil
+	return full
 }
 
 // Get implements storage.Interface. It fills the target of an Object that has one.
@@ -180,11 +179,7 @@ func (b *Back) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validateDeletion storage.ValidateObjectFunc, cachedExistingObject runtime.Object, opts storage.DeleteOptions,
 ) error {
-	existing, err := suggestion(cachedExistingObject)
-	if err != nil {
-		return err
-	}
-	return b.inner.Delete(ctx, key, out, preconditions, validateDeletion, existing, opts)
+	return b.inner.Delete(ctx, key, out, preconditions, validateDeletion, suggestion(cachedExistingObject), opts)
 }
 
 // GuaranteedUpdate implements storage.Interface.
@@ -192,11 +187,7 @@ func (b *Back) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cachedExistingObject runtime.Object,
 ) error {
-	existing, err := suggestion(cachedExistingObject)
-	if err != nil {
-		return err
-	}
-	return b.inner.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, existing)
+	return b.inner.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, suggestion(cachedExistingObject))
 }
 
 // GetList implements storage.Interface.

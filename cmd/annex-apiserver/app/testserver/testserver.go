@@ -91,7 +91,13 @@ func StartExcept(ctx context.Context, checks []string, flags ...string) (*Server
 	return start(ctx, "/readyz?exclude="+strings.Join(checks, "&exclude="), flags)
 }
 
+// featureGatesVariable names feature gates in the environment that every server is started with, see test/env.
+const featureGatesVariable = "ANNEX_FEATURE_GATES"
+
 func start(ctx context.Context, readyURI string, flags []string) (*Server, error) {
+	if gates := os.Getenv(featureGatesVariable); gates != "" { //nolint:forbidigo // only tests use this package
+		flags = append([]string{"--feature-gates=" + gates}, flags...)
+	}
 	opts := options.NewOptions()
 	gates, err := isolateFeatureGates(opts)
 	if err != nil {
