@@ -98,6 +98,8 @@ test-conformance: ## Run upstream's CustomResourceDefinition suite against annex
 .PHONY: test-full
 test-full: test ## Run all tests, then those again that make test runs without the race detector, with it, then the long ones.
 	@hack/conformance.sh --race
+	@ANNEX_FEATURE_GATES=CompactCache=false hack/conformance.sh
+	@ANNEX_FEATURE_GATES=CompactCache=false $(GO) test -count=1 -p 1 -timeout $(E2E_TIMEOUT) $(TEST_ARGS) ./test/integration/... ./test/parity ./test/corpus
 	@ANNEX_REBUILD_OBJECTS=200000 $(MAKE) test-e2e TEST_ARGS='-race $(TEST_ARGS)' E2E_TIMEOUT=60m E2E_SKIP=none
 	@$(MAKE) test-kill
 	@$(MAKE) demo DEMO_ARGS=--readme=README.md

@@ -22,6 +22,6 @@ func init() { //nolint:gochecknoinits // feature gates are those of the process;
 // Gates are the gates with their defaults, by the Kubernetes version that is emulated.
 func Gates() map[featuregate.Feature]featuregate.VersionedSpecs {
 	return map[featuregate.Feature]featuregate.VersionedSpecs{
-		CompactCache: {{Version: utilversion.MustParse("1.0"), Default: false, PreRelease: featuregate.Alpha}},
+		CompactCache: {{Version: utilversion.MustParse("1.0"), Default: true, PreRelease: featuregate.Beta}},
 	}
 }

@@ -120,7 +120,7 @@ func (k *Kind) fill(object *Object, full runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	c := &content{kind: k, ObjectMeta: metav1.ObjectMeta{Name: accessor.GetName(), Namespace: accessor.GetNamespace(), UID: accessor.GetUID()}}
+	c := &content{kind: k, metadata: metadata{name: accessor.GetName(), namespace: accessor.GetNamespace(), uid: accessor.GetUID()}}
 	if c.labels, c.fields, err = k.attributes(full); err != nil {
 		return err
 	}

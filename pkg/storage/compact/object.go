@@ -5,6 +5,7 @@ package compact
 
 import (
 	"io"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +34,7 @@ type Object struct {
 
 // content is what copies of an Object share.
 type content struct {
-	// ObjectMeta has name, namespace and UID. That of a bookmark has its annotations.
-	metav1.ObjectMeta
+	metadata
 	kind   *Kind
 	labels labels.Set
 	fields fields.Set
@@ -48,7 +48,7 @@ type content struct {
 func (o *Object) DeepCopyObject() runtime.Object {
 	if o.content != nil && o.text.json == nil {
 		bookmark := *o.content
-		bookmark.ObjectMeta = *o.ObjectMeta.DeepCopy()
+		bookmark.annotations = maps.Clone(o.annotations)
 		return &Object{content: &bookmark, resourceVersion: o.resourceVersion}
 	}
 	shared := *o
@@ -123,8 +123,8 @@ func (o *Object) decode(into runtime.Object) error {
 		return err
 	}
 	object.SetResourceVersion(o.resourceVersion)
-	if len(o.Annotations) > 0 {
-		object.SetAnnotations(o.Annotations)
+	if len(o.annotations) > 0 {
+		object.SetAnnotations(o.annotations)
 	}
 	return nil
 }
