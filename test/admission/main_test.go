@@ -22,6 +22,7 @@ import (
 	annexclient "github.com/kubeannex/annex/pkg/generated/clientset/versioned"
 	"github.com/kubeannex/annex/test/adoption/scenario"
 	"github.com/kubeannex/annex/test/env"
+	"github.com/kubeannex/annex/test/env/ports"
 )
 
 // The groups of the same kinds, whose names are equally long.
@@ -45,6 +46,10 @@ var suite struct {
 	host    *env.Host
 	annex   *env.Annex
 	kube    kubernetes.Interface
+
+	// metrics is where the controller shows its metrics, one of ports.
+	metrics string
+	ports   *ports.Range
 }
 
 func TestMain(m *testing.M) {
@@ -109,7 +114,18 @@ func setupKinds(ctx context.Context, host *rest.Config) error {
 }
 
 func setupController(ctx context.Context, e *env.Env) error {
-	controller, err := e.StartController(ctx, env.ControllerOptions{Host: suite.host, Annex: suite.annex})
+	var err error
+	if suite.ports, err = ports.Reserve(); err != nil {
+		return err
+	}
+	port, err := suite.ports.Take()
+	if err != nil {
+		return err
+	}
+	suite.metrics = ports.Address(port)
+	controller, err := e.StartController(ctx, env.ControllerOptions{
+		Host: suite.host, Annex: suite.annex, Args: []string{"--metrics-bind-address=" + suite.metrics},
+	})
 	if err != nil {
 		return err
 	}
@@ -132,9 +148,9 @@ func installKinds(ctx context.Context, config *rest.Config, group string) error 
 		return err
 	}
 	gadgets.Spec.Group, gadgets.Name = group, "gadgets."+group
-	definitions := []*apiextensionsv1.CustomResourceDefinition{gadgets}
+	definitions := []*apiextensionsv1.CustomResourceDefinition{gadgets, shapeless(group, "Rollout")}
 	if group != movedGroup {
-		definitions = append(definitions, shapeless(group, "Widget"), shapeless(group, "Workflow"), shapeless(group, "Rollout"))
+		definitions = append(definitions, shapeless(group, "Widget"), shapeless(group, "Workflow"))
 	}
 	all, ctx := errgroup.WithContext(ctx)
 	for _, definition := range definitions {

@@ -25,6 +25,7 @@ func TestTakeOver(t *testing.T) {
 	newQuota(t, namespace, "gadgets", 3, movedGroup)
 	installWebhooks(t, "moved-hooked")
 	applyManifest(t, strings.ReplaceAll(policies, "<namespace>", "moved-ruled"))
+	applyManifest(t, imagePolicy(t, movedGroup))
 	terminate(t, "moved-ending")
 	grant(t, "moved-hooked", "mover", gadgetRights("create", "update", "patch", "get"))
 
@@ -56,9 +57,21 @@ func TestTakeOver(t *testing.T) {
 	waitUsed(t, namespace, "few-gadgets", countOf("gadgets", movedGroup), 2)
 	after.must("create four", http.StatusCreated, http.MethodPost, after.of("gadgets"), gadget("four", "red"))
 	after.must("create five", http.StatusForbidden, http.MethodPost, after.of("gadgets"), gadget("five", "red"))
+	after.must("create a rollout", http.StatusCreated, http.MethodPost, after.of("rollouts"), object("Rollout", "pulled", `{"template":{"spec":`+podSpec+`}}`))
+	if kept := storedRollout(t, namespace, "pulled"); strings.Count(kept, `"imagePullPolicy":"Always"`) != podImages {
+		t.Errorf("not every container of a rollout in annex always pulls: %s", kept)
+	}
 	if diff := cmp.Diff([]int64{0, 1, 2, 3, 2, 3}, counted()); diff != "" {
 		t.Errorf("counted meanwhile (-want +got):\n%s", diff)
 	}
+	t.Run("metrics", checkMetrics)
+}
+
+// storedRollout is what a replica of annex has of a rollout of movedGroup.
+func storedRollout(t *testing.T, namespace, name string) string {
+	t.Helper()
+	s := newSession(t, &target{name: "annex", group: movedGroup, config: replicaConfig(0)}, namespace)
+	return s.ask("admin", "read a rollout", http.MethodGet, s.of("rollouts")+"/"+name, "").Body
 }
 
 // must is ask for an answer with a known code.
@@ -84,6 +97,7 @@ func (s *session) untilAllKnown() {
 	s.until("the mutating policy to be known", http.MethodPost, s.in("moved-ruled"), gadget("probe", "blue"), func(a answer) bool {
 		return strings.Contains(a.Body, `"note":"by policy"`)
 	})
+	s.untilImagesArePulled()
 }
 
 // askForVerdicts asks each plug-in for a refusal and, where there is one, for a change.
@@ -94,6 +108,7 @@ func (s *session) askForVerdicts() {
 	s.do("create what webhooks change and warn of", http.MethodPost, s.in("moved-hooked"), gadget("new", "amber"))
 	s.do("create what a policy refuses", http.MethodPost, s.in("moved-ruled"), gadget("new", "red"))
 	s.do("create what policies change and warn of", http.MethodPost, s.in("moved-ruled"), gadget("new", "amber"))
+	s.do("create what always pulls its images", http.MethodPost, s.of("rollouts")+"?dryRun=All", imagesRollout())
 	s.do("create in a namespace that ends", http.MethodPost, s.in("moved-ending"), gadget("new", "blue"))
 	s.do("create in no namespace", http.MethodPost, s.in("missing"), gadget("new", "blue"))
 	blocking := owner("v1", "ConfigMap", "none", ownerUID, true)

@@ -228,9 +228,18 @@ spec:
 // alwaysPullImages is below the repository root.
 const alwaysPullImages = "artifacts/policies/always-pull-images.yaml"
 
-// TestAlwaysPullImages applies the policy that users are given to kinds that annex serves.
-func TestAlwaysPullImages(t *testing.T) {
-	namespace := newNamespace(t, "pulling")
+// podSpec describes pods of podImages containers, one of which always pulls its image anyway.
+const (
+	podSpec = `{"initContainers":[{"name":"i","image":"a"}],"containers":[{"name":"c","image":"a"},{"name":"d","image":"b","imagePullPolicy":"Always"},` +
+		`{"name":"e","image":"b","imagePullPolicy":"IfNotPresent"}]}`
+	podImages = 4
+)
+
+func imagesRollout() string { return object("Rollout", "one", `{"template":{"spec":`+podSpec+`}}`) }
+
+// imagePolicy is the policy that users are given, for the workloads of other groups.
+func imagePolicy(t *testing.T, groups ...string) string {
+	t.Helper()
 	root, err := env.RepositoryRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -239,20 +248,30 @@ func TestAlwaysPullImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	applyManifest(t, strings.ReplaceAll(string(manifest), "[argoproj.io]", "["+strings.Join(groups(), ", ")+"]"))
-	const pod = `{"initContainers":[{"name":"i","image":"a"}],"containers":[{"name":"c","image":"a"},{"name":"d","image":"b","imagePullPolicy":"Always"},` +
-		`{"name":"e","image":"b","imagePullPolicy":"IfNotPresent"}]}`
-	rollout := object("Rollout", "one", `{"template":{"spec":`+pod+`}}`)
+	return strings.ReplaceAll(string(manifest), "[argoproj.io]", "["+strings.Join(groups, ", ")+"]")
+}
+
+// untilImagesArePulled waits until the target knows the policy.
+func (s *session) untilImagesArePulled() {
+	s.t.Helper()
+	s.until("the policy of images to be known", http.MethodPost, s.of("rollouts")+"?dryRun=All", imagesRollout(), func(a answer) bool {
+		return strings.Contains(a.Body, `"imagePullPolicy":"Always","name":"c"`)
+	})
+}
+
+// TestAlwaysPullImages applies the policy that users are given to kinds that annex serves.
+func TestAlwaysPullImages(t *testing.T) {
+	namespace := newNamespace(t, "pulling")
+	applyManifest(t, imagePolicy(t, groups()...))
+	rollout := imagesRollout()
 	workflow := object("Workflow", "one", `{"templates":[{"name":"a","container":{"image":"a"},"initContainers":[{"image":"b"}],"sidecars":[{"image":"b"},{"image":"c"}]},`+
 		`{"name":"b","script":{"image":"a","imagePullPolicy":"Never"}},{"name":"c","steps":[[{"name":"s"}]]},{"name":"d","containerSet":{"containers":[{"image":"a"},{"image":"b"}]}}]}`)
 	compare(t, namespace, func(s *session) {
-		s.until("the policy to be known", http.MethodPost, s.of("rollouts")+"?dryRun=All", rollout, func(a answer) bool {
-			return strings.Contains(a.Body, `"imagePullPolicy":"Always","name":"c"`)
-		})
+		s.untilImagesArePulled()
 		for _, step := range []struct {
 			resource, body string
 			pulled         int
-		}{{"rollouts", rollout, 4}, {"workflows", workflow, 7}} {
+		}{{"rollouts", rollout, podImages}, {"workflows", workflow, 7}} {
 			got := s.do("create one of "+step.resource, http.MethodPost, s.of(step.resource), step.body)
 			if n := strings.Count(got.Body, `"imagePullPolicy":"Always"`); n != step.pulled || got.Code != http.StatusCreated {
 				t.Errorf("%s: %d containers of %s always pull, want %d: %d %s", s.target.name, n, step.resource, step.pulled, got.Code, got.Body)
