@@ -23,45 +23,41 @@ func TestLint(t *testing.T) {
 // TestAccepted gives what is rendered to a real kube-apiserver, which decodes,
 // defaults, validates and admits it, and keeps nothing.
 func TestAccepted(t *testing.T) {
-	for name, values := range valuesSets(t) {
-		t.Run(name, func(t *testing.T) {
-			text := render(t, "--values="+values)
-			all := documents(t, text)
-			var accounts, rest []string
-			for _, d := range all {
-				if d.GetKind() == "ServiceAccount" {
-					accounts = append(accounts, d.text)
-				}
-				rest = append(rest, d.text)
+	onEverySet(t, func(t *testing.T, _ string, all []document) {
+		t.Helper()
+		var accounts, rest []string
+		for _, d := range all {
+			if d.GetKind() == "ServiceAccount" {
+				accounts = append(accounts, d.text)
 			}
-			// A pod is refused while its ServiceAccount is not there.
-			world.kubectl.MustRunInput(t, strings.Join(accounts, "\n---\n"), "apply", "--filename=-")
-			result, err := world.kubectl.RunInput(t.Context(), strings.Join(rest, "\n---\n"), "apply", "--dry-run=server", "--validate=strict", "--filename=-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if result.ExitCode != 0 || result.Stderr != "" {
-				t.Errorf("exit code %d\n%s", result.ExitCode, result.Stderr)
-			}
-			if got := strings.Count(result.Stdout, "(server dry run)"); got != len(all) {
-				t.Errorf("%d objects accepted, %d rendered:\n%s", got, len(all), result.Stdout)
-			}
-		})
-	}
+			rest = append(rest, d.text)
+		}
+		// A pod is refused while its ServiceAccount is not there.
+		world.kubectl.MustRunInput(t, strings.Join(accounts, "\n---\n"), "apply", "--filename=-")
+		result, err := world.kubectl.RunInput(t.Context(), strings.Join(rest, "\n---\n"), "apply", "--dry-run=server", "--validate=strict", "--filename=-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.ExitCode != 0 || result.Stderr != "" {
+			t.Errorf("exit code %d\n%s", result.ExitCode, result.Stderr)
+		}
+		if got := strings.Count(result.Stdout, "(server dry run)"); got != len(all) {
+			t.Errorf("%d objects accepted, %d rendered:\n%s", got, len(all), result.Stdout)
+		}
+	})
 }
 
 // TestObjectsAreDistinct finds objects that would overwrite each other.
 func TestObjectsAreDistinct(t *testing.T) {
-	for name, values := range valuesSets(t) {
-		t.Run(name, func(t *testing.T) {
-			seen := map[string]bool{}
-			for _, d := range documents(t, render(t, "--values="+values)) {
-				id := strings.Join([]string{d.GetAPIVersion(), d.GetKind(), d.GetNamespace(), d.GetName()}, " ")
-				if seen[id] {
-					t.Errorf("%s is rendered twice", id)
-				}
-				seen[id] = true
+	onEverySet(t, func(t *testing.T, _ string, all []document) {
+		t.Helper()
+		seen := map[string]bool{}
+		for _, d := range all {
+			id := strings.Join([]string{d.GetAPIVersion(), d.GetKind(), d.GetNamespace(), d.GetName()}, " ")
+			if seen[id] {
+				t.Errorf("%s is rendered twice", id)
 			}
-		})
-	}
+			seen[id] = true
+		}
+	})
 }

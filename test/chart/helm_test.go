@@ -6,7 +6,9 @@ package chart
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -69,8 +71,12 @@ func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 // helmAt runs Helm at the cluster of a kubeconfig.
 func helmAt(t *testing.T, kubeconfig string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), world.helm, args...)
-	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig}
+	return runHelm(t.Context(), t.TempDir(), kubeconfig, args...)
+}
+
+func runHelm(ctx context.Context, home, kubeconfig string, args ...string) (stdout, stderr string, err error) {
+	cmd := exec.CommandContext(ctx, world.helm, args...)
+	cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + kubeconfig}
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
@@ -88,6 +94,38 @@ func render(t *testing.T, args ...string) string {
 	return stdout
 }
 
+// renderSets renders the chart with each file of config/chart/annex/ci.
+func renderSets(ctx context.Context, home string) (map[string][]document, error) {
+	root, err := env.RepositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	chart := filepath.Join(root, "config", "chart", "annex")
+	files, err := filepath.Glob(filepath.Join(chart, "ci", "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	sets := map[string][]document{}
+	for _, file := range files {
+		stdout, stderr, err := runHelm(ctx, home, filepath.Join(home, "none"), "template", "annex", chart, "--namespace="+namespace, "--values="+file)
+		if err != nil {
+			return nil, fmt.Errorf("helm template --values=%s: %w: %s", file, err, stderr)
+		}
+		if sets[strings.TrimSuffix(filepath.Base(file), ".yaml")], err = parse(stdout); err != nil {
+			return nil, fmt.Errorf("rendering %s: %w", file, err)
+		}
+	}
+	return sets, nil
+}
+
+// onEverySet runs a test over what each set of values renders. It must not change that.
+func onEverySet(t *testing.T, test func(t *testing.T, name string, all []document)) {
+	t.Helper()
+	for name := range valuesSets(t) {
+		t.Run(name, func(t *testing.T) { test(t, name, world.sets[name]) })
+	}
+}
+
 // document is one rendered object.
 type document struct {
 	unstructured.Unstructured
@@ -99,19 +137,27 @@ type document struct {
 // documents takes rendered text apart.
 func documents(t *testing.T, text string) []document {
 	t.Helper()
+	all, err := parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func parse(text string) ([]document, error) {
 	var all []document
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	for {
 		content, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			return all
+			return all, nil
 		}
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		object := map[string]any{}
 		if err := yaml.UnmarshalStrict(content, &object); err != nil {
-			t.Fatalf("%v in\n%s", err, content)
+			return nil, fmt.Errorf("%w in\n%s", err, content)
 		}
 		if len(object) > 0 {
 			all = append(all, document{Unstructured: unstructured.Unstructured{Object: object}, text: string(content)})

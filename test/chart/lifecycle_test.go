@@ -33,7 +33,7 @@ func TestLifecycle(t *testing.T) {
 		}
 		return args
 	}
-	authority, err := os.ReadFile(world.caFile)
+	authority, err := os.ReadFile(world.host.CAFile())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,17 +43,24 @@ func TestLifecycle(t *testing.T) {
 	// As annex-controller does it.
 	k.MustRun(t, "patch", "apiservice", "v1alpha1.kubeannex.io", "--type=merge", "--field-manager=annex-controller",
 		`--patch={"spec":{"caBundle":"`+bundle+`"}}`)
-	for _, step := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"upgrade", release, chart(t), "--set=apiserver.logLevel=3"}, "--v=3"},
-		{[]string{"upgrade", release, chart(t), "--set=apiserver.logLevel=3", "--set=certificates.mode=existing"}, "--v=3"},
-		{[]string{"rollback", release, "1"}, "--v=0"},
-	} {
-		mustHelm(step.args...)
+	modes := func() string {
+		t.Helper()
+		return k.MustRun(t, "get", "configmap", "annex-modes", "--namespace="+release, "--ignore-not-found", "--output=jsonpath={.data.etcd} {.data.certificates}")
+	}
+	for _, step := range lifecycleSteps(release, chart(t)) {
+		if step.forget {
+			k.MustRun(t, "delete", "configmap", "annex-modes", "--namespace="+release)
+		}
+		if step.refused == "" {
+			mustHelm(step.args...)
+		} else if _, stderr, err := helmAt(t, world.kubeconfig, append(step.args, "--namespace="+release)...); err == nil || !strings.Contains(stderr, step.refused) {
+			t.Errorf("helm %v: %v\n%s\nwithout %q", step.args, err, stderr, step.refused)
+		}
 		if got := logLevel(); got != step.want {
 			t.Errorf("after helm %v annex-apiserver has %s, want %s", step.args, got, step.want)
+		}
+		if got := modes(); got != step.wantModes {
+			t.Errorf("after helm %v the modes are %q, want %q", step.args, got, step.wantModes)
 		}
 		if got := k.MustRun(t, "get", "apiservice", "v1alpha1.kubeannex.io", "--output=jsonpath={.spec.caBundle}"); got != bundle {
 			t.Errorf("helm %v has changed the caBundle to %q", step.args, got)
@@ -69,6 +76,42 @@ func TestLifecycle(t *testing.T) {
 	mustHelm("uninstall", release, "--no-hooks")
 	if left := leftovers(t, release); len(left) > 0 {
 		t.Errorf("left after the uninstall: %v", left)
+	}
+}
+
+// lifecycleStep is what Helm is asked between the installation and the end, and
+// what is there after it.
+type lifecycleStep struct {
+	args []string
+	// refused is why Helm does nothing. Empty means that it does.
+	refused string
+	// forget has the administrator say before that he knows better.
+	forget bool
+	// want is the verbosity of annex-apiserver, wantModes what is noted of etcd and of certificates.
+	want, wantModes string
+}
+
+func lifecycleSteps(release, chart string) []lifecycleStep {
+	const (
+		noted     = "statefulset annex"
+		otherEtcd = "etcd.mode is statefulset in this release and cannot become embedded: objects do not move from one to the other: set it back, or release all groups, uninstall, and install again"
+	)
+	return []lifecycleStep{
+		{args: []string{"upgrade", release, chart, "--set=apiserver.logLevel=3"}, want: "--v=3", wantModes: noted},
+		{
+			args:    []string{"upgrade", release, chart, "--set=etcd.mode=embedded"},
+			refused: otherEtcd,
+			want:    "--v=3", wantModes: noted,
+		},
+		{
+			args:    []string{"upgrade", release, chart, "--set=certificates.mode=existing"},
+			refused: `certificates.mode is annex in this release and cannot become existing: the Secrets of one are not those of the other: set it back, or see "Certificates" in docs/install.md`,
+			want:    "--v=3", wantModes: noted,
+		},
+		// The members of etcd tell of themselves.
+		{args: []string{"upgrade", release, chart, "--set=etcd.mode=embedded"}, forget: true, refused: otherEtcd, want: "--v=3"},
+		{args: []string{"upgrade", release, chart, "--set=apiserver.logLevel=3", "--set=certificates.mode=existing"}, want: "--v=3", wantModes: "statefulset existing"},
+		{args: []string{"rollback", release, "1"}, want: "--v=0", wantModes: noted},
 	}
 }
 

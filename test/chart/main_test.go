@@ -20,8 +20,12 @@ var world struct {
 	// kubectl is an administrator's, at a real kube-apiserver, and kubeconfig the file that it has.
 	kubectl    *env.Kubectl
 	kubeconfig string
-	// caFile holds certificates of an authority.
-	caFile string
+	// host is that kube-apiserver.
+	host *env.Host
+	// controller is the program annex-controller.
+	controller string
+	// sets are the objects that the chart renders with each file of config/chart/annex/ci, by its name.
+	sets map[string][]document
 }
 
 func TestMain(m *testing.M) { os.Exit(env.Main(m, setup)) }
@@ -31,17 +35,21 @@ func setup(ctx context.Context, e *env.Env) error {
 	if world.helm, err = e.Program("helm"); err != nil {
 		return err
 	}
-	host, err := e.StartHost(ctx, env.HostOptions{})
-	if err != nil {
+	if world.controller, err = e.Program("annex-controller"); err != nil {
 		return err
 	}
-	if world.kubeconfig, err = host.Kubeconfig("admin", "system:masters"); err != nil {
+	if world.host, err = e.StartHost(ctx, env.HostOptions{}); err != nil {
+		return err
+	}
+	if world.kubeconfig, err = world.host.Kubeconfig("admin", "system:masters"); err != nil {
 		return err
 	}
 	if world.kubectl, err = e.Kubectl(world.kubeconfig); err != nil {
 		return err
 	}
-	world.caFile = host.CAFile()
+	if world.sets, err = renderSets(ctx, filepath.Dir(world.kubeconfig)); err != nil {
+		return err
+	}
 	definitions, err := filepath.Abs("testdata/crds")
 	if err != nil {
 		return fmt.Errorf("finding the definitions: %w", err)

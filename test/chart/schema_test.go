@@ -46,6 +46,42 @@ func TestRefusedValues(t *testing.T) {
 			args: []string{"--set=certificates.mode=cert-manager", "--set=certificates.certManager.issuerRef.name=platform"},
 			want: []string{"at '/certificates/certManager/issuerRef'", "properties 'kind' required, if 'name' exists"},
 		},
+		"a certificate that nobody issues and nobody names": {
+			args: []string{"--set=certificates.mode=existing", "--set=certificates.existing.controllerSecretName=null"},
+			want: []string{"at '/certificates/existing'", "missing property 'controllerSecretName'"},
+		},
+		"a Secret without a name": {
+			args: []string{"--set=certificates.mode=existing", "--set=certificates.existing.apiserverSecretName="},
+			want: []string{"at '/certificates/existing/apiserverSecretName'", "minLength: got 0, want 1"},
+		},
+		"a Secret by a name that is none": {
+			args: []string{"--set=certificates.mode=existing", "--set=certificates.existing.etcdPeerSecretName=my_secret"},
+			want: []string{"at '/certificates/existing/etcdPeerSecretName'", "does not match pattern"},
+		},
+		"a Secret in another namespace": {
+			args: []string{"--set=etcd.mode=external", "--set=etcd.external.endpoints={https://etcd.example.com:2379}", "--set=etcd.external.secretName=vault/etcd"},
+			want: []string{"at '/etcd/external/secretName'", "does not match pattern"},
+		},
+		"an issuer of an unknown kind": {
+			args: []string{"--set=certificates.certManager.issuerRef.name=platform", "--set=certificates.certManager.issuerRef.kind=Vault"},
+			want: []string{"at '/certificates/certManager/issuerRef/kind'", "value must be one of 'Issuer', 'ClusterIssuer'"},
+		},
+		"an issuer that is a kind only": {
+			args: []string{"--set=certificates.certManager.issuerRef.kind=ClusterIssuer"},
+			want: []string{"at '/certificates/certManager/issuerRef'", "properties 'name' required, if 'kind' exists"},
+		},
+		"an authority by the values": {
+			args: []string{"--set=certificates.caBundle=x"},
+			want: []string{"at '/certificates'", "additional properties 'caBundle' not allowed"},
+		},
+		"a domain with a dot before it": {
+			args: []string{"--set=clusterDomain=.cluster.local"},
+			want: []string{"at '/clusterDomain'", "does not match pattern"},
+		},
+		"a drain that is cut off": {
+			args: []string{"--set=apiserver.terminationGracePeriodSeconds=30"},
+			want: []string{"apiserver.terminationGracePeriodSeconds is 30: it must be more than preStopSeconds, shutdownDelaySeconds and watchTerminationSeconds together, which are 30"},
+		},
 		"a lifetime that is none": {
 			args: []string{"--set=certificates.certManager.duration=90days"},
 			want: []string{"at '/certificates/certManager/duration'", "does not match pattern"},

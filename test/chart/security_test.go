@@ -5,6 +5,7 @@ package chart
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,14 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 )
-
-// onEverySet runs a test over what each set of values renders.
-func onEverySet(t *testing.T, test func(t *testing.T, name string, all []document)) {
-	t.Helper()
-	for name, values := range valuesSets(t) {
-		t.Run(name, func(t *testing.T) { test(t, name, documents(t, render(t, "--values="+values))) })
-	}
-}
 
 // podOf returns the pod that an object is or makes.
 func podOf(t *testing.T, d document) *corev1.PodSpec {
@@ -71,6 +64,14 @@ func TestContainersAreConfined(t *testing.T) {
 			}
 			if pod.HostNetwork || pod.HostPID || pod.HostIPC || pod.AutomountServiceAccountToken == nil {
 				t.Errorf("pod of %s is of the node, or leaves open whether it gets a token", d.GetName())
+			}
+			for _, volume := range pod.Volumes {
+				if volume.HostPath != nil {
+					t.Errorf("volume %s of %s is of the node", volume.Name, d.GetName())
+				}
+			}
+			if len(pod.EphemeralContainers) > 0 {
+				t.Errorf("%s has containers that are not looked at", d.GetName())
 			}
 			for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
 				containers++
@@ -219,6 +220,54 @@ func TestSecretsByName(t *testing.T) {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestRulesWithoutNames lists the objects that may be changed whatever their name
+// is, and why the rule cannot have names.
+func TestRulesWithoutNames(t *testing.T) {
+	const controller, own = "ClusterRole /annex-controller ", "Role " + namespace + "/annex-controller "
+	reasons := map[string]string{
+		"ClusterRole /annex-apiserver resourcequotas/status":      "quotas of any namespace are charged",
+		controller + "annexedgroups":                              "their names are those of adopted groups",
+		controller + "annexedgroups/status":                       "the same",
+		controller + "annexedgroups/import":                       "the same",
+		controller + "customresourcedefinitions":                  "the same",
+		controller + "apiservices":                                "the same",
+		controller + "validatingwebhookconfigurations":            "fences and holds have names of groups",
+		"ClusterRole /annex-controller:adopted-groups *":          "objects of adopted groups",
+		"ClusterRole /annex-controller:adopted-groups pods":       "objects of adopted groups own them",
+		"ClusterRole /annex-controller:adopted-groups configmaps": "the same",
+		own + "configmaps":                                        "owners are noted in some with names of groups",
+		own + "events":                                            "their names are made up",
+		"Role default/annex-controller:default events":            "the same",
+		"ClusterRole /annex:operator annexedgroups":               "for people, and bound to nobody",
+	}
+	unused := maps.Clone(reasons)
+	onEverySet(t, func(t *testing.T, _ string, all []document) {
+		t.Helper()
+		for role, rules := range roles(t, all) {
+			for _, rule := range rules {
+				if len(rule.ResourceNames) > 0 && slices.Contains(rule.Verbs, "create") {
+					t.Errorf("%s names objects to create, which no request has: %v", role, rule)
+				}
+				changes := slices.ContainsFunc(rule.Verbs, func(verb string) bool {
+					return slices.Contains([]string{"update", "patch", "delete", "deletecollection", "*"}, verb)
+				})
+				if !changes || len(rule.ResourceNames) > 0 {
+					continue
+				}
+				for _, resource := range rule.Resources {
+					delete(unused, role+" "+resource)
+					if reasons[role+" "+resource] == "" {
+						t.Errorf("%s may %v any of %s: name them, or the reason why not", role, rule.Verbs, resource)
+					}
+				}
+			}
+		}
+	})
+	if len(unused) > 0 {
+		t.Errorf("reasons of rules that are not there: %v", unused)
+	}
 }
 
 // TestRightsOfUsers says what becomes part of the roles that every cluster has.

@@ -4,6 +4,7 @@
 package chart
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,24 +172,6 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestDrainFits sums up what annex-apiserver does between the request to end and
-// its end: kubelet kills it when the grace period is over.
-func TestDrainFits(t *testing.T) {
-	const longestRequest = 60
-	pod := podOf(t, find(t, documents(t, render(t)), "Deployment", "annex-apiserver"))
-	container := pod.Containers[0]
-	var seconds int64
-	for _, flag := range []string{"--shutdown-delay-duration=10s", "--shutdown-watch-termination-grace-period=15s"} {
-		if !slices.Contains(container.Args, flag) {
-			t.Errorf("%v lacks %s", container.Args, flag)
-		}
-	}
-	seconds = container.Lifecycle.PreStop.Sleep.Seconds + 10 + 15 + longestRequest
-	if *pod.TerminationGracePeriodSeconds <= seconds {
-		t.Errorf("pods are killed after %d seconds, the drain takes up to %d", *pod.TerminationGracePeriodSeconds, seconds)
-	}
-}
-
 // TestNumbersStayNumbers finds the floating point form that large values easily get.
 func TestNumbersStayNumbers(t *testing.T) {
 	for mode, flag := range map[string]string{"embedded": "--embedded-etcd-quota-bytes=8589934592", "statefulset": "--quota-backend-bytes=8589934592"} {
@@ -219,6 +202,7 @@ func TestSecretsAreMountedSparingly(t *testing.T) {
 		"statefulset":  {"annex-apiserver": {"annex-apiserver-tls", "annex-etcd-client-tls"}, "annex-controller": nil, "annex-etcd": {"annex-etcd-server-tls", "annex-etcd-peer-tls"}},
 		"external":     {"annex-apiserver": {"annex-apiserver-tls", "my-etcd-client"}, "annex-controller": nil},
 		"cert-manager": {"annex-apiserver": {"annex-apiserver-tls", "annex-etcd-client-tls"}, "annex-controller": {"annex-apiserver-tls/ca.crt", "annex-controller-tls"}, "annex-etcd": {"annex-etcd-server-tls", "annex-etcd-peer-tls"}},
+		"existing":     {"annex-apiserver": {"my-annex-certificate", "annex-etcd-client-tls"}, "annex-controller": {"my-annex-certificate/ca.crt", "annex-controller-tls"}, "annex-etcd": {"annex-etcd-server-tls", "annex-etcd-peer-tls"}},
 	}
 	onEverySet(t, func(t *testing.T, name string, all []document) {
 		t.Helper()
@@ -251,4 +235,35 @@ func mounted(pod *corev1.PodSpec) []string {
 		names = append(names, name)
 	}
 	return names
+}
+
+// TestFlagsOfEtcd refuses what would undo what the chart or etcd-seed makes: every
+// flag that it is started with, and those that move or join the data elsewhere.
+func TestFlagsOfEtcd(t *testing.T) {
+	const set = "--set=etcd.statefulset.extraArgs={%s}"
+	refuse := func(flag string) {
+		t.Helper()
+		want := "etcd.statefulset.extraArgs has " + flag + "=x, which the chart itself decides: leave it out"
+		_, stderr, err := helm(t, "template", "annex", chart(t), "--namespace="+namespace, fmt.Sprintf(set, "--heartbeat-interval=200,"+flag+"=x"))
+		if err == nil || !strings.Contains(stderr, want) || strings.Count(strings.TrimSpace(stderr), "\n") > 2 {
+			t.Errorf("helm says to %s: %v\n%s\nwithout %q", flag, err, stderr, want)
+		}
+	}
+	var own []string
+	for _, arg := range containerOf(t, world.sets["statefulset"], "annex-etcd").Args {
+		flag, _, _ := strings.Cut(arg, "=")
+		own = append(own, flag)
+	}
+	if len(own) < 20 {
+		t.Errorf("etcd is started with %v", own)
+	}
+	for _, flag := range slices.Concat(own, []string{"--wal-dir", "--config-file", "--force-new-cluster", "--discovery", "--discovery-srv", "--listen-client-http-urls"}) {
+		refuse(flag)
+	}
+	for _, flag := range []string{"--heartbeat-interval=200", "--initial-election-tick-advance=false", "--log-level=debug"} {
+		args := containerOf(t, documents(t, render(t, fmt.Sprintf(set, flag))), "annex-etcd").Args
+		if args[len(args)-1] != flag {
+			t.Errorf("etcd is started with %v, want %s at the end", args, flag)
+		}
+	}
 }

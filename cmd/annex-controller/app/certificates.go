@@ -116,7 +116,10 @@ func newCertificates(mgr manager.Manager, opts options.CompletedOptions, connect
 		Told:    witness.Told, Presented: witness.Presented,
 	}
 	if len(opts.Certificates.EtcdMembers) > 0 {
-		reconciler.Etcd = &certificates.EtcdIssuer{Store: store, Validity: opts.Certificates.Validity, Members: opts.Certificates.EtcdMembers}
+		reconciler.Etcd = &certificates.EtcdIssuer{
+			Store: store, Validity: opts.Certificates.Validity,
+			Members: opts.Certificates.EtcdMembers, ClusterDomain: opts.Certificates.ClusterDomain,
+		}
 	}
 	return reconciler, nil
 }

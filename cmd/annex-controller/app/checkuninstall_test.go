@@ -6,6 +6,7 @@ package app
 import (
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,20 @@ const (
 	unavailable = `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"ServiceUnavailable","code":503,"message":"service unavailable"}`
 )
 
+// Answers to a list of APIServices. The first has a local group, another server's,
+// and the API of annex itself.
+const (
+	noRoutes  = `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIServiceList","items":[` + otherRoutes + `]}`
+	twoRoutes = `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIServiceList","items":[` + otherRoutes + `,
+		{"metadata":{"name":"v1beta1.lab.annex.test"},"spec":{"group":"lab.annex.test","version":"v1beta1","service":{"namespace":"annex-system","name":"annex"}}},
+		{"metadata":{"name":"v1.lab.annex.test"},"spec":{"group":"lab.annex.test","version":"v1","service":{"namespace":"annex-system","name":"annex"}}},
+		{"metadata":{"name":"v1alpha1.argoproj.io"},"spec":{"group":"argoproj.io","version":"v1alpha1","service":{"namespace":"annex-system","name":"annex"}}}]}`
+	otherRoutes = `{"metadata":{"name":"v1.apps"},"spec":{"group":"apps","version":"v1"}},
+		{"metadata":{"name":"v1.a.test"},"spec":{"group":"a.test","version":"v1","service":{"namespace":"annex-system","name":"metrics"}}},
+		{"metadata":{"name":"v1.b.test"},"spec":{"group":"b.test","version":"v1","service":{"namespace":"elsewhere","name":"annex"}}},
+		{"metadata":{"name":"v1alpha1.kubeannex.io"},"spec":{"group":"kubeannex.io","version":"v1alpha1","service":{"namespace":"annex-system","name":"annex"}}}`
+)
+
 // answer is what the cluster says to one list.
 type answer struct {
 	code int
@@ -29,10 +44,16 @@ type answer struct {
 }
 
 func TestCheckUninstall(t *testing.T) {
+	const (
+		argoAndLab = "annex has argoproj.io, lab.annex.test, which nobody could read without it: run \"kubectl annex release GROUP --wait\" for each group first"
+		orSee      = ", or see \"Uninstall is refused\" in docs/install.md if annex does not know it"
+	)
 	tests := map[string]struct {
-		// answers are given one after the other, the last one again and again.
-		answers   []answer
-		wantError string
+		args []string
+		// answers to a list of groups and routes to one of APIServices are given one after
+		// the other, the last one again and again. No routes are an answer with none.
+		answers, routes []answer
+		wantError       string
 	}{
 		"annex has no groups": {
 			answers: []answer{{http.StatusOK, noGroups}},
@@ -45,21 +66,55 @@ func TestCheckUninstall(t *testing.T) {
 		},
 		"annex has groups": {
 			answers:   []answer{{http.StatusOK, twoGroups}},
-			wantError: "annex has argoproj.io, lab.annex.test, which nobody could read without it: run \"kubectl annex release GROUP --wait\" for each group first",
+			wantError: argoAndLab,
 		},
 		"annex comes back with groups": {
 			answers:   []answer{{http.StatusServiceUnavailable, unavailable}, {http.StatusOK, twoGroups}},
-			wantError: "annex has argoproj.io, lab.annex.test, which nobody could read without it: run \"kubectl annex release GROUP --wait\" for each group first",
+			wantError: argoAndLab,
 		},
 		"annex does not answer": {
 			answers:   []answer{{http.StatusServiceUnavailable, unavailable}},
 			wantError: "annex does not say which groups it has: service unavailable: bring it back, or leave this check out (helm uninstall --no-hooks) if it has none",
 		},
+		"the API is not there, and groups are sent to annex": {
+			answers:   []answer{{http.StatusNotFound, noSuchAPI}},
+			routes:    []answer{{http.StatusOK, twoRoutes}},
+			wantError: argoAndLab + orSee,
+		},
+		"annex has lost its groups": {
+			answers:   []answer{{http.StatusOK, noGroups}},
+			routes:    []answer{{http.StatusOK, twoRoutes}},
+			wantError: argoAndLab + orSee,
+		},
+		"annex does not answer, and groups are sent to it": {
+			answers:   []answer{{http.StatusServiceUnavailable, unavailable}},
+			routes:    []answer{{http.StatusServiceUnavailable, unavailable}, {http.StatusOK, twoRoutes}},
+			wantError: argoAndLab + orSee,
+		},
+		"groups are sent to another annex": {
+			args:    []string{"--annex-service=elsewhere/other:443"},
+			answers: []answer{{http.StatusNotFound, noSuchAPI}},
+			routes:  []answer{{http.StatusOK, twoRoutes}},
+		},
+		"the cluster does not answer": {
+			answers:   []answer{{http.StatusNotFound, noSuchAPI}},
+			routes:    []answer{{http.StatusServiceUnavailable, unavailable}},
+			wantError: "the cluster does not say which groups it sends to annex: service unavailable: mend that, or leave this check out (helm uninstall --no-hooks) if there is none",
+		},
+		"a bad service": {
+			args:      []string{"--annex-service=annex"},
+			answers:   []answer{{http.StatusOK, noGroups}},
+			wantError: `--annex-service is "annex": write namespace/name:port`,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := runCheck(t, "--timeout=2500ms", "--kubeconfig="+clusterOf(t, test.answers))
+			if test.routes == nil {
+				test.routes = []answer{{http.StatusOK, noRoutes}}
+			}
+			kubeconfig := clusterOf(t, map[string][]answer{"annexedgroups": test.answers, "apiservices": test.routes})
+			err := runCheck(t, append(test.args, "--timeout=2500ms", "--kubeconfig="+kubeconfig)...)
 			if diff := cmp.Diff(test.wantError, text(err)); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
@@ -90,12 +145,22 @@ func text(err error) string {
 	return err.Error()
 }
 
-// clusterOf starts a cluster that gives these answers and returns its kubeconfig.
-func clusterOf(t *testing.T, answers []answer) string {
+// clusterOf starts a cluster that gives these answers to lists of a resource and
+// returns its kubeconfig.
+func clusterOf(t *testing.T, answers map[string][]answer) string {
 	t.Helper()
-	var asked atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		next := answers[min(int(asked.Add(1)), len(answers))-1]
+	asked := map[string]*atomic.Int32{}
+	for resource := range answers {
+		asked[resource] = &atomic.Int32{}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resource := path.Base(r.URL.Path)
+		given := answers[resource]
+		if given == nil {
+			t.Errorf("%s is asked for", r.URL.Path)
+			return
+		}
+		next := given[min(int(asked[resource].Add(1)), len(given))-1]
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(next.code)
 		if _, err := w.Write([]byte(next.body)); err != nil {
@@ -107,9 +172,9 @@ func clusterOf(t *testing.T, answers []answer) string {
 	file.Clusters["test"] = &clientcmdapi.Cluster{Server: server.URL}
 	file.Contexts["test"] = &clientcmdapi.Context{Cluster: "test"}
 	file.CurrentContext = "test"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*file, path); err != nil {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*file, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return kubeconfig
 }

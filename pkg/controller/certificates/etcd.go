@@ -43,16 +43,18 @@ type EtcdIssuer struct {
 	Validity time.Duration
 	// Members are the names or addresses of all members.
 	Members []string
+	// ClusterDomain is the DNS domain of the cluster.
+	ClusterDomain string
 }
 
-// leaves are the certificates. A server is its own client too: it passes requests of
+// Leaves are the certificates. A server is its own client too: it passes requests of
 // its HTTP gateway on to itself.
-func (e *EtcdIssuer) leaves() []Leaf {
-	names := ServiceNames(e.Members...)
+func (e *EtcdIssuer) Leaves() []Leaf {
+	names := ServiceNames(e.ClusterDomain, e.Members...)
 	for _, member := range e.Members {
 		// The Service of a member has the rest of its name.
 		if _, service, ok := strings.Cut(member, "."); ok && strings.HasSuffix(service, serviceSuffix) {
-			names = append(names, ServiceNames(service)...)
+			names = append(names, ServiceNames(e.ClusterDomain, service)...)
 			break
 		}
 	}
@@ -79,7 +81,7 @@ func (e *EtcdIssuer) Sync(ctx context.Context) (time.Time, error) {
 	how := signing{signer: signer, accepted: []*x509.Certificate{signer.cert}, bundle: bundle, validity: e.Validity}
 	var renew time.Time
 	var errs []error
-	for _, leaf := range e.leaves() {
+	for _, leaf := range e.Leaves() {
 		cert, err := e.signLeaf(ctx, &leaf, how)
 		if err != nil {
 			errs = append(errs, err)
@@ -106,7 +108,7 @@ func (e *EtcdIssuer) authority(ctx context.Context) (*authority, []byte, error) 
 		}
 		return signer, secret.Data[corev1.TLSCertKey], nil
 	}
-	for _, leaf := range e.leaves() {
+	for _, leaf := range e.Leaves() {
 		stored, err := e.secret(ctx, leaf.Secret)
 		if err != nil {
 			return nil, nil, err

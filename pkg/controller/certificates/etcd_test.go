@@ -12,7 +12,7 @@ import (
 )
 
 func (w *world) etcd() *EtcdIssuer {
-	return &EtcdIssuer{Store: w.store(), Validity: 90 * 24 * time.Hour, Members: []string{
+	return &EtcdIssuer{Store: w.store(), Validity: 90 * 24 * time.Hour, ClusterDomain: domain, Members: []string{
 		"annex-etcd-0.annex-etcd.annex-system.svc", "annex-etcd-1.annex-etcd.annex-system.svc", "127.0.0.7",
 	}}
 }
@@ -33,7 +33,7 @@ func TestEtcdCertificates(t *testing.T) {
 		names  []string
 		usages []x509.ExtKeyUsage
 	}{
-		EtcdServerSecret: {[]string{"annex-etcd-1.annex-etcd.annex-system.svc", "annex-etcd-0.annex-etcd.annex-system.svc.cluster.local", "annex-etcd.annex-system.svc", "127.0.0.7", "localhost", "127.0.0.1"}, both},
+		EtcdServerSecret: {[]string{"annex-etcd-1.annex-etcd.annex-system.svc", "annex-etcd-0.annex-etcd.annex-system.svc." + domain, "annex-etcd.annex-system.svc", "127.0.0.7", "localhost", "127.0.0.1"}, both},
 		EtcdPeerSecret:   {[]string{"annex-etcd-1.annex-etcd.annex-system.svc", "127.0.0.7"}, both},
 		EtcdClientSecret: {[]string{""}, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 	}

@@ -26,7 +26,7 @@ func TestFirstIssue(t *testing.T) {
 		t.Fatalf("step %q, want an authority that signs at once", s.step())
 	}
 	server := w.cert(ServerSecret)
-	wantNames := []string{annexName, annexName + ".cluster.local", "localhost"}
+	wantNames := []string{annexName, annexName + "." + domain, "localhost"}
 	if diff := cmp.Diff(wantNames, server.DNSNames); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

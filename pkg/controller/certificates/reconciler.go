@@ -83,7 +83,7 @@ func (r *Reconciler) Secrets() []string {
 	}
 	if r.Etcd != nil {
 		names = append(names, EtcdAuthoritySecret)
-		for _, leaf := range r.Etcd.leaves() {
+		for _, leaf := range r.Etcd.Leaves() {
 			names = append(names, leaf.Secret)
 		}
 	}

@@ -33,6 +33,7 @@ import (
 const (
 	namespace = "annex-system"
 	annexName = "annex.annex-system.svc"
+	domain    = "cluster.example"
 
 	settling = 5 * time.Minute
 )
@@ -79,7 +80,7 @@ func (w *world) restart() {
 	w.issuer = &Issuer{
 		Store:    w.store(),
 		Settings: Settings{Validity: 90 * 24 * time.Hour, AuthorityValidity: 365 * 24 * time.Hour, Settling: settling},
-		Leaves:   []Leaf{ServerLeaf(annexName), ControllerLeaf("annex-controller.annex-system.svc", "127.0.0.1")},
+		Leaves:   []Leaf{ServerLeaf(domain, annexName), ControllerLeaf(domain, "annex-controller.annex-system.svc", "127.0.0.1")},
 		Publish:  func(ctx context.Context, bundle []byte) error { return bundles.Apply(ctx, bundle, bundle) },
 		Told: func(ctx context.Context, bundle []byte) error {
 			if w.untold != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
@@ -25,6 +26,8 @@ const (
 	// defaultSettling is more than the two minutes after which every pod has a changed
 	// Secret or ConfigMap: the kubelet's sync period and the lifetime of its cache.
 	defaultSettling = 5 * time.Minute
+	// defaultClusterDomain is what kubeadm and most others choose.
+	defaultClusterDomain = "cluster.local"
 	// validities is how many certificates an authority has to outlive: it is replaced
 	// when a third of its life is left, and must not end before what it signed by then.
 	validities = 3
@@ -40,6 +43,8 @@ type CertificateOptions struct {
 	Settling time.Duration
 	// EtcdMembers are the members of annex's own etcd. Empty issues nothing for etcd.
 	EtcdMembers []string
+	// ClusterDomain is the DNS domain of the cluster, the end of the long names of Services.
+	ClusterDomain string
 }
 
 func (o *CertificateOptions) addFlags(fs *pflag.FlagSet) {
@@ -53,6 +58,8 @@ func (o *CertificateOptions) addFlags(fs *pflag.FlagSet) {
 		"While the authority is replaced, how long each step lasts at least: longer than it takes until every pod has a changed Secret.")
 	fs.StringSliceVar(&o.EtcdMembers, "etcd-members", o.EtcdMembers,
 		"The names of all members of annex's own etcd, for which --issue-certificates issues certificates too, such as annex-etcd-0.annex-etcd.annex-system.svc.")
+	fs.StringVar(&o.ClusterDomain, "cluster-domain", o.ClusterDomain,
+		"The DNS domain of the cluster. Issued certificates are for the names of Services with it and without it.")
 }
 
 func (o *CertificateOptions) validate() []error {
@@ -68,6 +75,9 @@ func (o *CertificateOptions) validate() []error {
 	}
 	if o.AuthorityValidity < validities*o.Validity {
 		errs = append(errs, fmt.Errorf("--authority-validity is %s: it must be at least %d times --certificate-validity, which is %s", o.AuthorityValidity, validities, o.Validity))
+	}
+	if flaws := utilvalidation.IsDNS1123Subdomain(o.ClusterDomain); len(flaws) > 0 {
+		errs = append(errs, fmt.Errorf("--cluster-domain is %q: write a domain such as %s", o.ClusterDomain, defaultClusterDomain))
 	}
 	// An old authority has to stay trusted until the last step of its replacement is over.
 	if o.Validity/validities < 2*o.Settling {

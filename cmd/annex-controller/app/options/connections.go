@@ -30,7 +30,7 @@ func (o CompletedOptions) Connections() (*cluster.Connections, *Authorities, err
 	if err != nil {
 		return nil, nil, err
 	}
-	service, err := parseService(o.AnnexService)
+	service, err := ParseService(o.AnnexService)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -115,7 +115,7 @@ func (o CompletedOptions) annexConfig(host *rest.Config) (*rest.Config, error) {
 		}
 		return unlimited(config), nil
 	}
-	service, err := parseService(o.AnnexService)
+	service, err := ParseService(o.AnnexService)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (o CompletedOptions) webhookNames() (service string, others []string, err e
 
 // Leaves are the certificates that the controller issues for annex and itself.
 func (o CompletedOptions) Leaves() ([]certificates.Leaf, error) {
-	annex, err := parseService(o.AnnexService)
+	annex, err := ParseService(o.AnnexService)
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +168,8 @@ func (o CompletedOptions) Leaves() ([]certificates.Leaf, error) {
 		return nil, err
 	}
 	return []certificates.Leaf{
-		certificates.ServerLeaf(annex.Name + "." + annex.Namespace + ".svc"),
-		certificates.ControllerLeaf(service, others...),
+		certificates.ServerLeaf(o.Certificates.ClusterDomain, annex.Name+"."+annex.Namespace+".svc"),
+		certificates.ControllerLeaf(o.Certificates.ClusterDomain, service, others...),
 	}, nil
 }
 

@@ -21,10 +21,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// DefaultAnnexService is the Service of the chart in its usual namespace.
+const DefaultAnnexService = "annex-system/annex:443"
+
 const (
-	defaultNamespace    = "annex-system"
-	defaultAnnexService = "annex-system/annex:443"
-	defaultWebhookPort  = 9443
+	defaultNamespace   = "annex-system"
+	defaultWebhookPort = 9443
 	// defaultRequestTimeout is that of kube-apiserver.
 	defaultRequestTimeout = time.Minute
 	// maxHostSampling keeps a fence below the ten seconds that clients wait.
@@ -79,15 +81,17 @@ type WebhookOptions struct {
 // NewOptions returns the default values.
 func NewOptions() *Options {
 	return &Options{
-		AnnexService:           defaultAnnexService,
+		AnnexService:           DefaultAnnexService,
 		HostRequestTimeout:     defaultRequestTimeout,
 		Namespace:              defaultNamespace,
 		LeaderElect:            true,
 		HealthProbeBindAddress: ":8081",
 		MetricsBindAddress:     ":8080",
 		Webhook:                WebhookOptions{Port: defaultWebhookPort},
-		Certificates:           CertificateOptions{Validity: defaultValidity, AuthorityValidity: defaultAuthorityValidity, Settling: defaultSettling},
-		Logs:                   logs.NewOptions(),
+		Certificates: CertificateOptions{
+			Validity: defaultValidity, AuthorityValidity: defaultAuthorityValidity, Settling: defaultSettling, ClusterDomain: defaultClusterDomain,
+		},
+		Logs: logs.NewOptions(),
 	}
 }
 
@@ -165,7 +169,7 @@ func (o *Options) Complete() (CompletedOptions, error) {
 // Validate returns everything that is wrong with the flags.
 func (o CompletedOptions) Validate() []error {
 	var errs []error
-	if _, err := parseService(o.AnnexService); err != nil {
+	if _, err := ParseService(o.AnnexService); err != nil {
 		errs = append(errs, err)
 	}
 	if o.Namespace == "" {
@@ -212,8 +216,8 @@ func (o CompletedOptions) validateFiles() []error {
 	return errs
 }
 
-// parseService takes namespace/name:port apart.
-func parseService(service string) (*apiregistrationv1.ServiceReference, error) {
+// ParseService takes the namespace/name:port of --annex-service apart.
+func ParseService(service string) (*apiregistrationv1.ServiceReference, error) {
 	namespace, rest, ok := strings.Cut(service, "/")
 	name, portText, splitErr := net.SplitHostPort(rest)
 	number, numberErr := strconv.ParseUint(portText, 10, 16)

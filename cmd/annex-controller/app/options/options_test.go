@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,13 +46,14 @@ func TestFlagsReachTheirFields(t *testing.T) {
 		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--host-request-timeout=2m", "--webhook-bind-address=d", "--webhook-port=2",
 		"--webhook-cert-dir=e", "--webhook-ca-file=f", "--webhook-url=https://g/", "--namespace=h", "--leader-elect=false",
 		"--health-probe-bind-address=i", "--metrics-bind-address=j",
-		"--issue-certificates", "--certificate-validity=3h", "--authority-validity=4h", "--certificate-settling-time=5s", "--etcd-members=k,l")
+		"--issue-certificates", "--certificate-validity=3h", "--authority-validity=4h", "--certificate-settling-time=5s", "--etcd-members=k,l", "--cluster-domain=m.test")
 	want := Options{
 		Kubeconfig: "a", AnnexKubeconfig: "b", AnnexService: "ns/svc:1", AnnexCAFile: "c",
 		HostEndpoints: []string{"https://h1", "https://h2"}, AnnexEndpoints: []string{"https://a1"}, HostSampling: time.Second, HostRequestTimeout: 2 * time.Minute,
 		Webhook: WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
 		Certificates: CertificateOptions{
-			Issue: true, Validity: 3 * time.Hour, AuthorityValidity: 4 * time.Hour, Settling: 5 * time.Second, EtcdMembers: []string{"k", "l"},
+			Issue: true, Validity: 3 * time.Hour, AuthorityValidity: 4 * time.Hour, Settling: 5 * time.Second,
+			EtcdMembers: []string{"k", "l"}, ClusterDomain: "m.test",
 		},
 		Namespace: "h", HealthProbeBindAddress: "i", MetricsBindAddress: "j", Logs: got.Logs,
 	}
@@ -82,6 +84,10 @@ func TestValidate(t *testing.T) {
 		"no validity": {
 			args: []string{"--issue-certificates", "--certificate-validity=0", "--certificate-settling-time=0"},
 			want: []string{"--certificate-validity is 0s"},
+		},
+		"a domain that is none": {
+			args: []string{"--issue-certificates", "--cluster-domain=.cluster.local"},
+			want: []string{`--cluster-domain is ".cluster.local": write a domain such as cluster.local`},
 		},
 		"a bad service":    {args: append(good, "--annex-service=annex"), want: []string{`--annex-service is "annex": write namespace/name:port`}},
 		"a bad port":       {args: append(good, "--annex-service=ns/annex:99999"), want: []string{`--annex-service is "ns/annex:99999"`}},
@@ -212,6 +218,14 @@ func TestIssuedConnections(t *testing.T) {
 	want := []string{"annex-controller.annex-system.svc", "annex-controller.annex-system.svc.cluster.local", "localhost", "127.0.0.1", "::1"}
 	if diff := cmp.Diff(want, leaves[1].Names); diff != "" {
 		t.Errorf("names of the webhook server (-want +got):\n%s", diff)
+	}
+	if leaves, err = parse(t, "--kubeconfig="+kubeconfig, "--issue-certificates", "--cluster-domain=corp.example").Leaves(); err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range leaves {
+		if want := leaf.CommonName + ".corp.example"; !slices.Contains(leaf.Names, want) {
+			t.Errorf("%s is for %v, want %s among them", leaf.Secret, leaf.Names, want)
+		}
 	}
 }
 
