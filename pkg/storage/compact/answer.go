@@ -23,11 +23,12 @@ func (a *Answer) Taken() bool { return a.list != nil }
 func (a *Answer) WriteItems(w io.Writer) error {
 	buffered := bufio.NewWriterSize(w, bufferSize)
 	for i := range a.list.Items {
-		before := ","
-		if i == 0 {
-			before = ""
+		if i > 0 {
+			if err := buffered.WriteByte(','); err != nil {
+				return err
+			}
 		}
-		if err := a.list.Items[i].writeWith(buffered, before, ""); err != nil {
+		if err := a.list.Items[i].writeTo(buffered); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	if o.text.json != nil {
 		switch {
 		case encoding.plain:
-			return o.writeWith(w, encoding.before, encoding.after)
+			return writeOnce(w, o.text.between(encoding.before, o.resourceVersion, encoding.after))
 		case encoding.metadataOnly:
 			full, err := o.metadataOnly()
 			if err != nil {
@@ -107,6 +107,17 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 	return encode(full, w)
 }
 
+// writeOnce writes an event or an object as upstream's encoders do: at once. On a web
+// socket every write is a message of its own.
+func writeOnce(w io.Writer, data []byte) error {
+	if splice, ok := w.(runtime.Splice); ok {
+		splice.Splice(data)
+		return nil
+	}
+	_, err := w.Write(data)
+	return err
+}
+
 // full is the decoded object.
 func (o *Object) full() (runtime.Object, error) {
 	into := o.kind.newFunc()
@@ -116,7 +127,7 @@ func (o *Object) full() (runtime.Object, error) {
 // decode makes into what the Object stands for.
 func (o *Object) decode(into runtime.Object) error {
 	if o.text.json != nil {
-		return o.kind.converter.FromJSON(o.text.with(o.resourceVersion), into)
+		return o.kind.converter.FromJSON(o.text.between("", o.resourceVersion, ""), into)
 	}
 	object, err := o.kind.accessor(into)
 	if err != nil {
@@ -135,21 +146,15 @@ func (o *Object) metadataOnly() (runtime.Object, error) {
 	return into, o.kind.converter.FromJSON(o.text.metadataWith(o.kind.head, o.resourceVersion), into)
 }
 
-// writeWith writes the JSON of the object between two other parts.
-func (o *Object) writeWith(w io.Writer, before, after string) error {
-	if _, err := io.WriteString(w, before); err != nil {
-		return err
-	}
+// writeTo writes the JSON of the object piece by piece. w has a buffer.
+func (o *Object) writeTo(w io.Writer) error {
 	if _, err := w.Write(o.text.json[:o.text.versionAt]); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(w, o.resourceVersion); err != nil {
 		return err
 	}
-	if _, err := w.Write(o.text.json[o.text.versionAt:]); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, after)
+	_, err := w.Write(o.text.json[o.text.versionAt:])
 	return err
 }
 

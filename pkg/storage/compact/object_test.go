@@ -140,11 +140,41 @@ func TestEventsAreCopied(t *testing.T) {
 	}
 }
 
+// oneWrite fails on the second write.
+type oneWrite struct {
+	t       *testing.T
+	written []byte
+}
+
+func (w *oneWrite) Write(data []byte) (int, error) {
+	if w.written != nil {
+		w.t.Errorf("a second write: %q", data)
+	}
+	w.written = append([]byte{}, data...)
+	return len(data), nil
+}
+
+// TestEventsAreWrittenAtOnce holds CacheEncode to one write, as it may be a message of a web socket.
+func TestEventsAreWrittenAtOnce(t *testing.T) {
+	encoder := versioned(serializer(json.SerializerOptions{}), "lab.annex.test")
+	direct := &oneWrite{t: t}
+	if err := encoder.Encode(decodedGadget(t), direct); err != nil {
+		t.Fatal(err)
+	}
+	spliced := runtime.NewSpliceBuffer()
+	if err := encoder.Encode(decodedGadget(t), spliced); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(direct.written), string(spliced.Bytes())); diff != "" {
+		t.Errorf("spliced (-written +spliced):\n%s", diff)
+	}
+}
+
 // TestBookmark makes the object of a bookmark as the Cacher does, from Objects and from decoded ones.
 func TestBookmark(t *testing.T) {
 	for name, initial := range map[string]bool{"a plain one": false, "one that ends the initial events": true} {
 		t.Run(name, func(t *testing.T) {
-			make := func(object runtime.Object) runtime.Object {
+			bookmarkOf := func(object runtime.Object) runtime.Object {
 				if err := (storage.APIObjectVersioner{}).UpdateObject(object, 7); err != nil {
 					t.Fatal(err)
 				}
@@ -155,10 +185,10 @@ func TestBookmark(t *testing.T) {
 				}
 				return object
 			}
-			bookmark := make(gadgetKind(t).New())
+			bookmark := bookmarkOf(gadgetKind(t).New())
 			var want, got bytes.Buffer
 			encoder := serializer(json.SerializerOptions{})
-			if err := encoder.Encode(make(newGadget()), &want); err != nil {
+			if err := encoder.Encode(bookmarkOf(newGadget()), &want); err != nil {
 				t.Fatal(err)
 			}
 			if err := encoder.Encode(bookmark.DeepCopyObject(), &got); err != nil {

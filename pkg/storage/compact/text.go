@@ -26,12 +26,14 @@ type text struct {
 	metadataAt, metadataEnd int
 }
 
-// with is the JSON with a resourceVersion.
-func (t text) with(resourceVersion string) []byte {
-	all := make([]byte, 0, len(t.json)+len(resourceVersion))
+// between is the JSON with a resourceVersion, between two other parts.
+func (t text) between(before, resourceVersion, after string) []byte {
+	all := make([]byte, 0, len(before)+len(t.json)+len(resourceVersion)+len(after))
+	all = append(all, before...)
 	all = append(all, t.json[:t.versionAt]...)
 	all = append(all, resourceVersion...)
-	return append(all, t.json[t.versionAt:]...)
+	all = append(all, t.json[t.versionAt:]...)
+	return append(all, after...)
 }
 
 // metadataWith is the JSON of an object that has nothing but the keys in head, which ends before

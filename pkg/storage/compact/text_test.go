@@ -61,11 +61,14 @@ func assertText(t *testing.T, content map[string]any) {
 	full.SetResourceVersion(version)
 	want := listedByUpstream(t, full)
 	var written bytes.Buffer
-	if err := object.writeWith(&written, "<", ">"); err != nil {
+	if err := object.writeTo(&written); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff("<"+want+">", written.String()); diff != "" {
+	if diff := cmp.Diff(want, written.String()); diff != "" {
 		t.Errorf("JSON (-upstream +compact):\n%s", diff)
+	}
+	if diff := cmp.Diff("<"+want+">", string(object.text.between("<", version, ">"))); diff != "" {
+		t.Errorf("JSON at once (-upstream +compact):\n%s", diff)
 	}
 	decoded, err := object.full()
 	if err != nil {
