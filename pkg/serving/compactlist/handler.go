@@ -38,7 +38,7 @@ func Handler(inner http.Handler) http.Handler {
 			}
 			ctx, answer := compact.WithAnswer(ctx)
 			req := req.WithContext(ctx)
-			inner.ServeHTTP(responsewriter.WrapForHTTP1Or2(&writer{ResponseWriter: w, req: req, answer: answer}), req)
+			inner.ServeHTTP(responsewriter.WrapForHTTP1Or2(&writer{ResponseWriter: w, req: req, answer: answer, failures: negotiated.plain}), req)
 			return
 		case metadata:
 			req = req.WithContext(compact.WithMetadataOnly(ctx))

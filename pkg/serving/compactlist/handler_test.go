@@ -216,17 +216,29 @@ func TestOtherRequestsPass(t *testing.T) {
 	}
 }
 
-// brokenWriter is a connection whose client has gone.
-type brokenWriter struct{ http.ResponseWriter }
+// brokenWriter is a connection whose client has gone. It knows what it was given.
+type brokenWriter struct {
+	http.ResponseWriter
+	given int
+}
 
-func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (w *brokenWriter) Write(data []byte) (int, error) {
+	w.given += len(data)
+	return 0, io.ErrClosedPipe
+}
 
+// TestBrokenConnection looks at what is made for a client that has gone: upstream gives
+// up at the first write and tries to send a status.
 func TestBrokenConnection(t *testing.T) {
 	inner := &upstream{storage: newCache(t, 300)}
 	ctx := genericapirequest.WithRequestInfo(t.Context(), &genericapirequest.RequestInfo{IsResourceRequest: true, Verb: "list"})
 	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
-	Handler(inner).ServeHTTP(brokenWriter{httptest.NewRecorder()}, req)
+	broken := &brokenWriter{ResponseWriter: httptest.NewRecorder()}
+	Handler(inner).ServeHTTP(broken, req)
 	if inner.items != 0 {
 		t.Errorf("the handler got %d items, want 0", inner.items)
+	}
+	if broken.given > 1000 {
+		t.Errorf("%d bytes were made for a client that has gone, want those of a status", broken.given)
 	}
 }

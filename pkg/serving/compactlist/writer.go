@@ -28,6 +28,8 @@ type writer struct {
 	http.ResponseWriter
 	req    *http.Request
 	answer *compact.Answer
+	// failures encodes the status that says why the answer failed.
+	failures runtime.Encoder
 	// list is what upstream has written so far of a list without items.
 	list bytes.Buffer
 	// status is 0 unless such a list is being written.
@@ -62,7 +64,7 @@ func (w *writer) Write(data []byte) (int, error) {
 		return len(data), nil
 	}
 	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
-	encoder := &encoder{list: w.list.Bytes(), answer: w.answer}
+	encoder := &encoder{list: w.list.Bytes(), answer: w.answer, failures: w.failures}
 	responsewriters.SerializeObject(w.Header().Get("Content-Type"), encoder, counted, w.req, w.status, nil)
 	w.status = 0
 	return max(len(data), counted.written-before), counted.err
@@ -87,11 +89,13 @@ func (w *countingWriter) Write(data []byte) (int, error) {
 
 var _ runtime.Encoder = &encoder{}
 
-// encoder writes one list whatever object it is given. With it upstream compresses the
-// answer when it would have compressed its own.
+// encoder writes one list where it is given no object. With it upstream compresses the
+// answer when it would have compressed its own. An object is what upstream sends when that has failed.
 type encoder struct {
 	list   []byte
 	answer *compact.Answer
+	// failures encodes objects.
+	failures runtime.Encoder
 }
 
 // Identifier implements runtime.Encoder.
@@ -100,7 +104,10 @@ func (e *encoder) Identifier() runtime.Identifier { return "compact" }
 // Encode implements runtime.Encoder. Its first write is one byte, by which upstream knows that
 // more follow (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/writers.go,
 // firstWriteStreamingThresholdBytes).
-func (e *encoder) Encode(_ runtime.Object, w io.Writer) error {
+func (e *encoder) Encode(object runtime.Object, w io.Writer) error {
+	if object != nil {
+		return e.failures.Encode(object, w)
+	}
 	at := bytes.Index(e.list, []byte(noItems))
 	if at < 0 {
 		return errors.New("upstream's JSON of a list has no place for items: switch the feature gate CompactCache off")

@@ -93,11 +93,11 @@ func (o *Object) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 		case encoding.plain:
 			return writeOnce(w, o.text.between(encoding.before, o.resourceVersion, encoding.after))
 		case encoding.metadataOnly:
-			full, err := o.metadataOnly()
-			if err != nil {
+			partial := o.kind.newFunc()
+			if err := o.decodeAs(true, partial); err != nil {
 				return err
 			}
-			return encode(full, w)
+			return encode(partial, w)
 		}
 	}
 	full, err := o.full()
@@ -140,10 +140,12 @@ func (o *Object) decode(into runtime.Object) error {
 	return nil
 }
 
-// metadataOnly is the decoded object without anything but its kind and metadata.
-func (o *Object) metadataOnly() (runtime.Object, error) {
-	into := o.kind.newFunc()
-	return into, o.kind.converter.FromJSON(o.text.metadataWith(o.kind.head, o.resourceVersion), into)
+// decodeAs is decode, or leaves everything out but the kind and the metadata.
+func (o *Object) decodeAs(metadataOnly bool, into runtime.Object) error {
+	if !metadataOnly {
+		return o.decode(into)
+	}
+	return o.kind.converter.FromJSON(o.text.metadataWith(o.kind.head, o.resourceVersion), into)
 }
 
 // writeTo writes the JSON of the object piece by piece. w has a buffer.

@@ -5,8 +5,11 @@ package compact
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -65,22 +68,34 @@ func (f *Front) GetList(ctx context.Context, key string, opts storage.ListOption
 		mode.answer.list = list
 		return emptyItems(listObj)
 	}
-	return f.decodeItems(list, listObj, mode.metadataOnly)
+	return f.decodeItems(ctx, list, listObj, mode.metadataOnly)
 }
 
-func (f *Front) decodeItems(list *List, into runtime.Object, metadataOnly bool) error {
-	items := make([]runtime.Object, len(list.Items))
+// decodeItems fills a list. It gives up when nobody waits for the answer any more: what is
+// decoded takes several times the memory of the JSON.
+func (f *Front) decodeItems(ctx context.Context, list *List, into runtime.Object, metadataOnly bool) error {
+	pointer, err := meta.GetItemsPtr(into)
+	if err != nil {
+		return err
+	}
+	items, err := conversion.EnforcePtr(pointer)
+	if err != nil {
+		return err
+	}
+	items.Set(reflect.MakeSlice(items.Type(), len(list.Items), len(list.Items)))
 	for i := range list.Items {
-		decode := list.Items[i].full
-		if metadataOnly {
-			decode = list.Items[i].metadataOnly
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		var err error
-		if items[i], err = decode(); err != nil {
+		item, ok := reflect.TypeAssert[runtime.Object](items.Index(i).Addr())
+		if !ok {
+			return fmt.Errorf("item of %T is no object", into)
+		}
+		if err := list.Items[i].decodeAs(metadataOnly, item); err != nil {
 			return err
 		}
 	}
-	return meta.SetList(into, items)
+	return nil
 }
 
 // emptyItems leaves a list without items, as the Cacher leaves one.

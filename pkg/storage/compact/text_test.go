@@ -81,8 +81,8 @@ func assertText(t *testing.T, content map[string]any) {
 	if diff := cmp.Diff(upstream, decoded); diff != "" {
 		t.Errorf("decoded (-upstream +compact):\n%s", diff)
 	}
-	partial, err := object.metadataOnly()
-	if err != nil {
+	partial := newGadget()
+	if err := object.decodeAs(true, partial); err != nil {
 		t.Fatal(err)
 	}
 	wanted := newGadget().(*unstructured.Unstructured)
