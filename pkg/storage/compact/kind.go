@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -112,7 +111,7 @@ func (k *Kind) Attributes(object runtime.Object) (labels.Set, fields.Set, error)
 
 // fill makes an Object of a decoded one.
 func (k *Kind) fill(object *Object, full runtime.Object) error {
-	accessor, err := k.accessor(full)
+	accessor, err := meta.Accessor(full)
 	if err != nil {
 		return err
 	}
@@ -132,8 +131,6 @@ func (k *Kind) fill(object *Object, full runtime.Object) error {
 	object.content, object.resourceVersion = c, accessor.GetResourceVersion()
 	return nil
 }
-
-func (k *Kind) accessor(object runtime.Object) (metav1.Object, error) { return meta.Accessor(object) }
 
 var _ runtime.Codec = &codec{}
 

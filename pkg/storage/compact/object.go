@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -129,7 +130,7 @@ func (o *Object) decode(into runtime.Object) error {
 	if o.text.json != nil {
 		return o.kind.converter.FromJSON(o.text.between("", o.resourceVersion, ""), into)
 	}
-	object, err := o.kind.accessor(into)
+	object, err := meta.Accessor(into)
 	if err != nil {
 		return err
 	}
