@@ -45,8 +45,14 @@ func (c cache) GetList(_ context.Context, _ string, _ storage.ListOptions, listO
 	return nil
 }
 
-// newCache returns a front of a cache with n objects of about 1 KB.
+// newCache returns a front of a cache with n objects of about 3 KB.
 func newCache(t *testing.T, n int) storage.Interface {
+	t.Helper()
+	return newPaddedCache(t, n, 0)
+}
+
+// newPaddedCache returns one whose objects have padding more bytes altogether.
+func newPaddedCache(t *testing.T, n, padding int) storage.Interface {
 	t.Helper()
 	kind, err := compact.NewKind(newGadget, func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil }, compact.Unstructured{})
 	if err != nil {
@@ -55,7 +61,11 @@ func newCache(t *testing.T, n int) storage.Interface {
 	objects := make([]compact.Object, n)
 	codec := kind.Codec(unstructured.UnstructuredJSONScheme)
 	for i := range objects {
-		data := fmt.Sprintf(`{"apiVersion":"lab.annex.test/v1","kind":"Gadget","metadata":{"name":"g%d","labels":{"a":"b"}},"spec":%q}`, i, strings.Repeat("<x>", 200))
+		spec := strings.Repeat("<x>", 200)
+		if i == 0 {
+			spec += strings.Repeat("y", padding)
+		}
+		data := fmt.Sprintf(`{"apiVersion":"lab.annex.test/v1","kind":"Gadget","metadata":{"name":"g%d","labels":{"a":"b"}},"spec":%q}`, i, spec)
 		if _, _, err := codec.Decode([]byte(data), nil, &objects[i]); err != nil {
 			t.Fatal(err)
 		}
@@ -167,6 +177,7 @@ func TestHandler(t *testing.T) {
 		"many objects":              {objects: 300},
 		"gzip, small":               {objects: 3, change: header("Accept-Encoding", "gzip")},
 		"gzip, large":               {objects: 300, change: header("Accept-Encoding", "gzip")},
+		"large, other encodings":    {objects: 300, change: header("Accept-Encoding", "br")},
 		"any type":                  {objects: 3, change: header("Accept", "*/*")},
 		"JSON among others":         {objects: 3, change: header("Accept", "application/vnd.kubernetes.protobuf,application/json")},
 		"pretty by client":          {objects: 3, change: header("User-Agent", "curl/8"), decoded: true},
@@ -188,14 +199,39 @@ func TestHandler(t *testing.T) {
 			if name == "metadata" {
 				got.body, got.size, inner.written = want.body, want.size, plain.written // upstream would convert it
 			}
+			if inner.written != got.size || plain.written != want.size {
+				t.Errorf("upstream believes to have written %d of %d bytes, without the handler %d of %d", inner.written, got.size, plain.written, want.size)
+			}
+			if got.header.Get("Content-Encoding") == "gzip" {
+				got.size = want.size // another compressor
+			}
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("answers differ (-upstream +compact):\n%s", diff)
 			}
-			if inner.written != plain.written || plain.written != want.size {
-				t.Errorf("upstream believes to have written %d bytes, without the handler %d of %d", inner.written, plain.written, want.size)
-			}
 			if wantItems := map[bool]int{true: tc.objects, false: 0}[tc.decoded]; inner.items != wantItems {
 				t.Errorf("upstream's handler got %d items, want %d", inner.items, wantItems)
+			}
+		})
+	}
+}
+
+// TestGzipThreshold asks for answers of just the length above which upstream compresses.
+func TestGzipThreshold(t *testing.T) {
+	const objects = 40
+	padding := gzipThreshold - ask(t, Handler(&upstream{storage: newCache(t, objects)}), nil).size
+	for name, tc := range map[string]struct {
+		padding int
+		want    string
+	}{"at the threshold": {padding, ""}, "above it": {padding + 1, "gzip"}} {
+		t.Run(name, func(t *testing.T) {
+			plain := &upstream{storage: newPaddedCache(t, objects, tc.padding)}
+			want := ask(t, plain, header("Accept-Encoding", "gzip"))
+			got := ask(t, Handler(&upstream{storage: plain.storage}), header("Accept-Encoding", "gzip"))
+			if diff := cmp.Diff(want.header, got.header); diff != "" {
+				t.Errorf("headers (-upstream +compact):\n%s", diff)
+			}
+			if encoding := got.header.Get("Content-Encoding"); encoding != tc.want || got.body != want.body {
+				t.Errorf("encoding %q, want %q; %d bytes unpacked, want %d", encoding, tc.want, len(got.body), len(want.body))
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/apiserver/pkg/features"
 
 	"github.com/kubeannex/annex/pkg/storage/compact"
 )
@@ -64,10 +65,37 @@ func (w *writer) Write(data []byte) (int, error) {
 		return len(data), nil
 	}
 	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
-	encoder := &encoder{list: w.list.Bytes(), answer: w.answer, failures: w.failures}
-	responsewriters.SerializeObject(w.Header().Get("Content-Type"), encoder, counted, w.req, w.status, nil)
+	encoder := &encoder{answer: w.answer, failures: w.failures}
+	if at := bytes.Index(w.list.Bytes(), []byte(noItems)); at >= 0 {
+		at += len(noItems) - 1
+		encoder.before, encoder.after = w.list.Bytes()[:at], w.list.Bytes()[at:]
+		encoder.gzip = w.compresses()
+	}
+	if encoder.gzip {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Add("Vary", "Accept-Encoding")
+	}
+	responsewriters.SerializeObject(w.Header().Get("Content-Type"), encoder, counted, withoutEncoding(w.req), w.status, nil)
 	w.status = 0
 	return max(len(data), counted.written-before), counted.err
+}
+
+// gzipThreshold is how long an answer is at most that upstream does not compress (k8s.io/apiserver
+// pkg/endpoints/handlers/responsewriters/writers.go, defaultGzipThresholdBytes).
+const gzipThreshold = 128 << 10
+
+// compresses reports whether upstream would compress the whole list.
+func (w *writer) compresses() bool {
+	return responsewriters.ContentEncodingSupported(w.req, features.APIResponseCompression) == "gzip" &&
+		w.answer.LongerThan(gzipThreshold-w.list.Len())
+}
+
+// withoutEncoding is a request whose answer upstream does not compress.
+func withoutEncoding(req *http.Request) *http.Request {
+	plain := *req
+	plain.Header = req.Header.Clone()
+	plain.Header.Del("Accept-Encoding")
+	return &plain
 }
 
 // countingWriter knows how much was written, and the error if it came to an end.
@@ -89,11 +117,12 @@ func (w *countingWriter) Write(data []byte) (int, error) {
 
 var _ runtime.Encoder = &encoder{}
 
-// encoder writes one list where it is given no object. With it upstream compresses the
-// answer when it would have compressed its own. An object is what upstream sends when that has failed.
+// encoder writes one list where it is given no object. An object is what upstream sends when that has failed.
 type encoder struct {
-	list   []byte
-	answer *compact.Answer
+	// before and after are what goes around the items; before is nil if it was not found.
+	before, after []byte
+	answer        *compact.Answer
+	gzip          bool
 	// failures encodes objects.
 	failures runtime.Encoder
 }
@@ -101,26 +130,22 @@ type encoder struct {
 // Identifier implements runtime.Encoder.
 func (e *encoder) Identifier() runtime.Identifier { return "compact" }
 
-// Encode implements runtime.Encoder. Its first write is one byte, by which upstream knows that
-// more follow (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/writers.go,
-// firstWriteStreamingThresholdBytes).
+// Encode implements runtime.Encoder.
 func (e *encoder) Encode(object runtime.Object, w io.Writer) error {
-	if object != nil {
+	switch {
+	case object != nil:
 		return e.failures.Encode(object, w)
-	}
-	at := bytes.Index(e.list, []byte(noItems))
-	if at < 0 {
+	case e.before == nil:
 		return errors.New("upstream's JSON of a list has no place for items: switch the feature gate CompactCache off")
+	case e.gzip:
+		return e.answer.WriteGzip(w, e.before, e.after)
 	}
-	at += len(noItems) - 1
-	for _, part := range [][]byte{e.list[:1], e.list[1:at]} {
-		if _, err := w.Write(part); err != nil {
-			return err
-		}
+	if _, err := w.Write(e.before); err != nil {
+		return err
 	}
 	if err := e.answer.WriteItems(w); err != nil {
 		return err
 	}
-	_, err := w.Write(e.list[at:])
+	_, err := w.Write(e.after)
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"bufio"
 	"context"
 	"io"
+
+	"github.com/kubeannex/annex/pkg/gzipstream"
 )
 
 // bufferSize is what an Answer writes at once. A response that is written object by object takes
@@ -14,10 +16,28 @@ import (
 const bufferSize = 64 << 10
 
 // Answer takes the items of one list past the registry, whose own list type cannot carry bytes.
-type Answer struct{ list *List }
+type Answer struct {
+	list *List
+	// selected is whether a selector has parted neighbours.
+	selected bool
+}
 
 // Taken reports whether a list was answered with it: then the registry's own list has no items.
 func (a *Answer) Taken() bool { return a.list != nil }
+
+// LongerThan reports whether the items, with commas between them, are longer than n bytes.
+func (a *Answer) LongerThan(n int) bool {
+	size := 0
+	for i := range a.list.Items {
+		if i > 0 {
+			size++
+		}
+		if size += a.list.Items[i].size(); size > n {
+			return true
+		}
+	}
+	return false
+}
 
 // WriteItems writes the items as JSON with commas between them.
 func (a *Answer) WriteItems(w io.Writer) error {
@@ -31,6 +51,39 @@ func (a *Answer) WriteItems(w io.Writer) error {
 		if err := a.list.Items[i].writeTo(buffered); err != nil {
 			return err
 		}
+	}
+	return buffered.Flush()
+}
+
+// WriteGzip writes the items between two other texts, all of it as one gzip stream. What it has compressed it
+// keeps for other lists, but for the last run, which other lists may continue, and what was selected.
+func (a *Answer) WriteGzip(w io.Writer, before, after []byte) error {
+	buffered := bufio.NewWriterSize(w, bufferSize)
+	stream := gzipstream.NewWriter(buffered)
+	if _, err := stream.Write(before); err != nil {
+		return err
+	}
+	for items := a.list.Items; len(items) > 0; {
+		length, whole := next(items)
+		part, err := items[0].kind.runs.part(items[:length], whole && !a.selected)
+		if err != nil {
+			return err
+		}
+		if err := stream.WritePart(part); err != nil {
+			return err
+		}
+		if items = items[length:]; len(items) == 0 {
+			break
+		}
+		if _, err := stream.Write([]byte{','}); err != nil {
+			return err
+		}
+	}
+	if _, err := stream.Write(after); err != nil {
+		return err
+	}
+	if err := stream.Close(); err != nil {
+		return err
 	}
 	return buffered.Flush()
 }

@@ -38,6 +38,7 @@ type Kind struct {
 	head      string
 	encodings *encodings
 	encoders  *sync.Pool
+	runs      *runs
 }
 
 // NewKind returns the kind of the objects that newFunc makes, for a registry that selects by attributes.
@@ -57,6 +58,7 @@ func NewKind(newFunc func() runtime.Object, attributes storage.AttrFunc, convert
 		head:      fmt.Sprintf(`{"apiVersion":%s,"kind":%s,"metadata":`, apiVersion, kind),
 		encodings: newEncodings(gvk.GroupVersion()),
 		encoders:  &sync.Pool{New: func() any { return newTextEncoder() }},
+		runs:      newRuns(),
 	}, nil
 }
 
@@ -128,6 +130,7 @@ func (k *Kind) fill(object *Object, full runtime.Object) error {
 	if c.text, err = encoder.encode(all); err != nil {
 		return err
 	}
+	k.runs.locate(c)
 	object.content, object.resourceVersion = c, accessor.GetResourceVersion()
 	return nil
 }

@@ -40,7 +40,8 @@ type content struct {
 	labels labels.Set
 	fields fields.Set
 	// text is nil in an object that was not decoded: a bookmark, or one to be decoded into.
-	text text
+	text  text
+	place place
 	// target, if any, is the object that a read from etcd is to fill instead of this one.
 	target runtime.Object
 }
@@ -48,9 +49,9 @@ type content struct {
 // DeepCopyObject implements runtime.Object. The copy shares the JSON.
 func (o *Object) DeepCopyObject() runtime.Object {
 	if o.content != nil && o.text.json == nil {
-		bookmark := *o.content
+		bookmark := &content{metadata: o.metadata, kind: o.kind, target: o.target}
 		bookmark.annotations = maps.Clone(o.annotations)
-		return &Object{content: &bookmark, resourceVersion: o.resourceVersion}
+		return &Object{content: bookmark, resourceVersion: o.resourceVersion}
 	}
 	shared := *o
 	return &shared
@@ -148,6 +149,9 @@ func (o *Object) decodeAs(metadataOnly bool, into runtime.Object) error {
 	}
 	return o.kind.converter.FromJSON(o.text.metadataWith(o.kind.head, o.resourceVersion), into)
 }
+
+// size is the length of the JSON.
+func (o *Object) size() int { return len(o.text.json) + len(o.resourceVersion) }
 
 // writeTo writes the JSON of the object piece by piece. w has a buffer.
 func (o *Object) writeTo(w io.Writer) error {

@@ -65,7 +65,7 @@ func (f *Front) GetList(ctx context.Context, key string, opts storage.ListOption
 	opts.Predicate.SetShardInfoOnList(listObj)
 	mode := modeOf(ctx)
 	if mode.answer != nil {
-		mode.answer.list = list
+		mode.answer.list, mode.answer.selected = list, !opts.Predicate.Empty()
 		return emptyItems(listObj)
 	}
 	return f.decodeItems(ctx, list, listObj, mode.metadataOnly)

@@ -68,6 +68,8 @@ type answer struct {
 	// body is unpacked if it came packed.
 	body   []byte
 	zipped bool
+	// sent is the length of the body as it came.
+	sent int
 }
 
 // open sends a request past client-go. The caller closes the body.
@@ -108,7 +110,7 @@ func (s *side) ask(ctx context.Context, r request) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("%s: %s: reading the answer: %w", s.name, r, err)
 	}
-	got := answer{code: response.StatusCode, header: response.Header, body: data}
+	got := answer{code: response.StatusCode, header: response.Header, body: data, sent: len(data)}
 	if response.Header.Get("Content-Encoding") == "gzip" {
 		got.zipped = true
 		got.body, err = unpack(data)
