@@ -112,7 +112,7 @@ func (o *AuthorizationOptions) applyDelegated(info *genericapiserver.Authorizati
 			Authorizer:     authorizerfactory.NewPrivilegedGroups(o.Delegating.AlwaysAllowGroups...),
 		},
 		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/always-allow-paths", Authorizer: paths},
-		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: review},
+		union.NamedAuthorizer{AuthorizerName: "kubernetes.io/webhook", Authorizer: withoutSelectors{review}},
 	)
 	return err
 }

@@ -5,6 +5,7 @@ package options
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -29,7 +32,7 @@ import (
 	"github.com/kubeannex/annex/test/env"
 )
 
-// cluster answers SubjectAccessReviews: ann may do everything, nobody else anything.
+// cluster answers SubjectAccessReviews: ann may do everything, sue what has a selector, nobody else anything.
 type cluster struct {
 	kubeconfig string
 	asked      atomic.Int64
@@ -52,7 +55,9 @@ func newCluster(tb testing.TB) *cluster {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: review.Spec.User == "ann", Reason: "says the cluster"}
+		review.Status = authorizationv1.SubjectAccessReviewStatus{
+			Allowed: review.Spec.User == "ann" || review.Spec.User == "sue" && selective(review.Spec.ResourceAttributes), Reason: "says the cluster",
+		}
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(review); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -67,6 +72,10 @@ func newCluster(tb testing.TB) *cluster {
 		tb.Fatal(err)
 	}
 	return c
+}
+
+func selective(attributes *authorizationv1.ResourceAttributes) bool {
+	return attributes != nil && (attributes.FieldSelector != nil || attributes.LabelSelector != nil)
 }
 
 // delegated is what a server that asks the cluster decides by.
@@ -123,6 +132,58 @@ func TestDelegatedAuthorization(t *testing.T) {
 				}
 				if diff := cmp.Diff([]any{tc.want, tc.wantReason}, []any{got, reason}); diff != "" {
 					t.Errorf("decision differs (-want +got):\n%s", diff)
+				}
+			}
+			if asked := c.asked.Load(); asked != tc.wantAsked {
+				t.Errorf("the cluster was asked %d times, wanted is %d", asked, tc.wantAsked)
+			}
+		})
+	}
+}
+
+// TestSelectorsAreAskedAboutLast lists by many selectors, each twice.
+func TestSelectorsAreAskedAboutLast(t *testing.T) {
+	list := func(verb, namespace string, byField fields.Selector, byLabel labels.Selector) authorizer.AttributesRecord {
+		requirements, _ := byLabel.Requirements()
+		return authorizer.AttributesRecord{
+			Verb: verb, APIGroup: "lab.test", Resource: "gadgets", Namespace: namespace, ResourceRequest: true,
+			FieldSelectorRequirements: byField.Requirements(), LabelSelectorRequirements: requirements,
+		}
+	}
+	var selected, everything []authorizer.AttributesRecord
+	for _, value := range []string{"a", "b", "c", "d"} {
+		selected = append(selected,
+			list("list", "", fields.OneTermEqualSelector("spec.node", value), labels.Everything()),
+			list("list", "", fields.Everything(), labels.SelectorFromSet(labels.Set{"app": value})))
+	}
+	for _, verb := range []string{"list", "watch", "deletecollection"} {
+		everything = append(everything, list(verb, "n", fields.OneTermEqualSelector("spec.node", "a"), labels.Everything()))
+	}
+	unreadable := list("list", "", fields.Everything(), labels.Everything())
+	unreadable.FieldSelectorParsingErr = errors.New("unreadable")
+	for name, tc := range map[string]struct {
+		user      string
+		requests  []authorizer.AttributesRecord
+		want      authorizer.Decision
+		wantAsked int64
+	}{
+		"who may list everything":              {"ann", selected, authorizer.DecisionAllow, 1},
+		"who may list by selector only":        {"sue", selected, authorizer.DecisionAllow, 1 + 8},
+		"who may not list":                     {"ben", selected, authorizer.DecisionNoOpinion, 1 + 8},
+		"every verb is a question":             {"ann", everything, authorizer.DecisionAllow, 3},
+		"a selector that cannot be read":       {"ann", []authorizer.AttributesRecord{unreadable}, authorizer.DecisionAllow, 1},
+		"no selector, who may list by it only": {"sue", []authorizer.AttributesRecord{list("list", "", fields.Everything(), labels.Everything())}, authorizer.DecisionNoOpinion, 1},
+		"no selector, who may list everything": {"ann", []authorizer.AttributesRecord{list("list", "", fields.Everything(), labels.Everything())}, authorizer.DecisionAllow, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			decides := delegated(t, c)
+			for range 2 {
+				for i, request := range tc.requests {
+					request.User = &user.DefaultInfo{Name: tc.user}
+					if got, _, err := decides.Authorize(t.Context(), request); err != nil || got != tc.want {
+						t.Errorf("request %d: %v, %v, want %v", i, got, err, tc.want)
+					}
 				}
 			}
 			if asked := c.asked.Load(); asked != tc.wantAsked {
