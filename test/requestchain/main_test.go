@@ -38,8 +38,8 @@ type world struct {
 
 // suite is what the tests share: it is written by TestMain only.
 var suite struct {
-	// rbac takes anonymous requests and writes audit logs, abac neither.
-	rbac, abac *world
+	// rbac takes anonymous requests and writes audit logs, abac neither. In webhook, a webhook decides.
+	rbac, abac, webhook *world
 	// recorder is the webhook of the rbac world.
 	recorder *recorder
 	// hostAudit and annexAudit are what its servers record.
@@ -55,10 +55,11 @@ func setup(ctx context.Context, e *env.Env) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return setupRBAC(groupCtx, e) })
 	group.Go(func() error { return setupABAC(groupCtx, e) })
+	group.Go(func() error { return setupWebhook(groupCtx, e) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	fmt.Printf("two clusters with annex serve after %s\n", time.Since(begin).Round(time.Millisecond))
+	fmt.Printf("three clusters with annex serve after %s\n", time.Since(begin).Round(time.Millisecond))
 	return nil
 }
 
