@@ -23,12 +23,15 @@ func TestAdvice(t *testing.T) {
 		return annexed.Reading{Source: annexed.SourceEtcd, Rule: rule, Total: 10_000, Scanned: 10_000, Returned: -1}
 	}
 	custom, old := &hostKind{rules: rulesOf(34)}, &hostKind{rules: rulesOf(30)}
+	bare := &Definition{Namespaced: true}
 	unknown := annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleLatest, Total: -1, Scanned: -1, Returned: -1}
 	for name, tc := range map[string]struct {
 		path    string
 		reading annexed.Reading
 		host    *hostKind
-		want    string
+		// kind is that of things, unless it is another.
+		kind *Definition
+		want string
 	}{
 		"everything":                      {path: all, reading: cached(annexed.RuleLatest, 10_000, 10_000), want: "UseInformer Paginate AskForNamespace"},
 		"everything in a namespace":       {path: "/apis/x.io/v1/namespaces/a/things", reading: cached(annexed.RuleLatest, 10_000, 10_000), want: "UseInformer Paginate"},
@@ -37,6 +40,9 @@ func TestAdvice(t *testing.T) {
 		"a small kind":                    {path: all, reading: cached(annexed.RuleLatest, 300, 300)},
 		"a label without an index":        {path: all + "?labelSelector=app%3Dx", reading: cached(annexed.RuleLatest, 10_000, 25), want: "IndexLabel UseCache"},
 		"one that is unknown to match":    {path: all + "?labelSelector=app%3Dx", reading: cached(annexed.RuleAny, 10_000, -1), want: "IndexLabel"},
+		"a label in a namespace":          {path: "/apis/x.io/v1/namespaces/a/things?labelSelector=app%3Dx", reading: cached(annexed.RuleLatest, 6_000, 25), kind: bare, want: "IndexLabel UseCache"},
+		"a label in a small namespace":    {path: "/apis/x.io/v1/namespaces/a/things?labelSelector=app%3Dx", reading: cached(annexed.RuleLatest, 400, 2), kind: bare},
+		"a namespace of a bare kind":      {path: "/apis/x.io/v1/namespaces/a/things", reading: cached(annexed.RuleLatest, 6_000, 6_000), kind: bare, want: "UseInformer Paginate"},
 		"a label that most have":          {path: all + "?labelSelector=app%3Dx&resourceVersion=0", reading: cached(annexed.RuleAny, 10_000, 9_000)},
 		"a label with an index":           {path: all + "?labelSelector=team%3Dx", reading: annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleLatest, Index: "l:team", Total: 10_000, Scanned: 25, Returned: 25}},
 		"the second label would do":       {path: all + "?labelSelector=team%3Dx,app%3Dy&resourceVersion=0", reading: annexed.Reading{Source: annexed.SourceCache, Rule: annexed.RuleAny, Index: "l:team", Total: 10_000, Scanned: 5_000, Returned: 3}, want: "IndexLabel"},
@@ -76,6 +82,10 @@ func TestAdvice(t *testing.T) {
 			options, err := request.decode()
 			if err != nil {
 				t.Fatal(err)
+			}
+			definition := definition
+			if tc.kind != nil {
+				definition = *tc.kind
 			}
 			var got []string
 			for _, advice := range advise(situation{request: request, options: options, reading: tc.reading, definition: definition, host: tc.host}) {

@@ -51,7 +51,7 @@ func explainHost(ctx context.Context, host Host, request *Request, analyze bool)
 	if err != nil {
 		return nil, err
 	}
-	reading := kind.rules.decide(resource.GroupResource(), options)
+	reading := kind.rules.decide(resource.GroupResource(), options, isSingle(request, options, described.Namespaced))
 	status := &kubeannex.ListReviewStatus{Path: request.URI, Server: kubeannex.ListServerHost, ServerVersion: versionOf(info)}
 	describe(status, reading)
 	status.Explanation = kind.rules.explanation(reading.Rule, options)
@@ -62,6 +62,16 @@ func explainHost(ctx context.Context, host Host, request *Request, analyze bool)
 	}
 	status.Unknown = append(status.Unknown, unknownOfHost(s)...)
 	return status, nil
+}
+
+// isSingle reports whether a list is read by the key of one object (k8s.io/apiserver pkg/registry/generic/registry/store.go,
+// ListPredicate).
+func isSingle(request *Request, options metainternalversion.ListOptions, namespaced bool) bool {
+	if options.Continue != "" || namespaced && request.Info.Namespace == "" {
+		return false
+	}
+	_, named := fieldsOf(options).RequiresExactMatch(fieldName)
+	return named
 }
 
 // statusOf lets nothing but an API status out: a cluster that does not answer is one, too.

@@ -113,13 +113,14 @@ func (r hostRules) explanation(rule annexed.Rule, options metainternalversion.Li
 }
 
 // decide is what a kube-apiserver does with a list that it accepts, as far as
-// its rules tell. The source is empty where the rules leave it open.
-func (r hostRules) decide(resource schema.GroupResource, options metainternalversion.ListOptions) annexed.Reading {
+// its rules tell. The source is empty where the rules leave it open. A single object is one whose name and namespace
+// are given, so that it is read by its key.
+func (r hostRules) decide(resource schema.GroupResource, options metainternalversion.ListOptions, single bool) annexed.Reading {
 	reading := annexed.Reading{Total: -1, Scanned: -1, Returned: -1}
-	reading.Rule, reading.Source = r.rule(resource, options)
+	reading.Rule, reading.Source = r.rule(resource, options, single)
 	if reading.Source == annexed.SourceCache && reading.Rule != annexed.RuleWatch {
 		// computeListLimit in cacher.go; before 1.31 nothing else reaches a cache with a limit.
-		reading.LimitIgnored = options.Limit > 0 && options.ResourceVersion == "0"
+		reading.LimitIgnored = options.Limit > 0 && options.ResourceVersion == "0" && !single
 	}
 	if reading.Source == annexed.SourceCache {
 		reading.Index = hostIndex(resource, options)
@@ -127,15 +128,22 @@ func (r hostRules) decide(resource schema.GroupResource, options metainternalver
 	return reading
 }
 
-func (r hostRules) rule(resource schema.GroupResource, options metainternalversion.ListOptions) (annexed.Rule, annexed.Source) {
+func (r hostRules) rule(resource schema.GroupResource, options metainternalversion.ListOptions, single bool) (annexed.Rule, annexed.Source) {
 	switch match, limited := options.ResourceVersionMatch, options.Limit > 0 && options.ResourceVersion != "0"; {
 	case isUncached(resource):
 		return annexed.RuleNoCache, annexed.SourceEtcd
 	case options.Watch:
 		return annexed.RuleWatch, r.watchSource()
+	case annexed.ContinuesLatest(options.Continue) && r.snapshots:
+		return annexed.RuleLatest, annexed.SourceCache
+	case annexed.ContinuesLatest(options.Continue):
+		return annexed.RuleLatestFromEtcd, annexed.SourceEtcd
 	case options.Continue != "":
 		return r.snapshot(annexed.RuleContinue, annexed.RuleContinueFromEtcd)
 	case match == metav1.ResourceVersionMatchExact, limited && match == "" && options.ResourceVersion != "":
+		if single { // Cacher.ShouldDelegateExactRV
+			return annexed.RuleExactFromEtcd, annexed.SourceEtcd
+		}
 		return r.snapshot(annexed.RuleExact, annexed.RuleExactFromEtcd)
 	case options.ResourceVersion == "" && r.latestFromCache:
 		return annexed.RuleLatest, annexed.SourceCache

@@ -17,6 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kubeannex/annex/pkg/storage/annexed"
 )
 
 // TestHostRules writes down what each release does, and from when on. The
@@ -32,6 +36,13 @@ func TestHostRules(t *testing.T) {
 		exact        = metav1.ResourceVersionMatchExact
 		notOlderThan = metav1.ResourceVersionMatchNotOlderThan
 	)
+	token := func(revision int64) string {
+		token, err := storage.EncodeContinue("/pods/a/b", "/pods/", revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
 	for name, tc := range map[string]struct {
 		options metainternalversion.ListOptions
 		want    string // the minor version from which on it is so, the rule, the source; ! is a limit that is ignored
@@ -46,14 +57,15 @@ func TestHostRules(t *testing.T) {
 		"not older, a page":    {metainternalversion.ListOptions{ResourceVersion: "7", ResourceVersionMatch: notOlderThan, Limit: 5}, "24:NotOlderThanFromEtcd:etcd 31:NotOlderThan:cache"},
 		"not older than 0":     {metainternalversion.ListOptions{ResourceVersion: "0", ResourceVersionMatch: notOlderThan, Limit: 5}, "24:Any:cache!"},
 		"exact":                {metainternalversion.ListOptions{ResourceVersion: "7", ResourceVersionMatch: exact}, "24:ExactFromEtcd:etcd 34:Exact:"},
-		"a further page":       {metainternalversion.ListOptions{Continue: "x", Limit: 5}, "24:ContinueFromEtcd:etcd 34:Continue:"},
+		"a further page":       {metainternalversion.ListOptions{Continue: token(7), Limit: 5}, "24:ContinueFromEtcd:etcd 34:Continue:"},
+		"a page of the latest": {metainternalversion.ListOptions{Continue: token(-1), Limit: 5}, "24:LatestFromEtcd:etcd 34:Latest:cache"},
 		"a watch with objects": {metainternalversion.ListOptions{Watch: true}, "24:Watch:cache 30:Watch: 34:Watch:cache"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			last := ""
 			for _, minor := range minors {
-				reading := rulesOf(minor).decide(schema.GroupResource{Resource: "pods"}, tc.options)
+				reading := rulesOf(minor).decide(schema.GroupResource{Resource: "pods"}, tc.options, false)
 				one := fmt.Sprintf(":%s:%s", reading.Rule, reading.Source)
 				if reading.LimitIgnored {
 					one += "!"
@@ -65,6 +77,54 @@ func TestHostRules(t *testing.T) {
 			}
 			if diff := cmp.Diff(strings.Fields(tc.want), got); diff != "" {
 				t.Errorf("rules of %v (-want +got):\n%s", minors, diff)
+			}
+		})
+	}
+}
+
+// TestHostRulesOfOneObject lists an object by its name in its namespace.
+func TestHostRulesOfOneObject(t *testing.T) {
+	for name, tc := range map[string]struct {
+		options    metainternalversion.ListOptions
+		wantRule   annexed.Rule
+		wantSource annexed.Source
+	}{
+		"latest":              {metainternalversion.ListOptions{}, annexed.RuleLatest, annexed.SourceCache},
+		"any, with a limit":   {metainternalversion.ListOptions{ResourceVersion: "0", Limit: 1}, annexed.RuleAny, annexed.SourceCache},
+		"exact":               {metainternalversion.ListOptions{ResourceVersion: "7", ResourceVersionMatch: metav1.ResourceVersionMatchExact}, annexed.RuleExactFromEtcd, annexed.SourceEtcd},
+		"exact, by the limit": {metainternalversion.ListOptions{ResourceVersion: "7", Limit: 1}, annexed.RuleExactFromEtcd, annexed.SourceEtcd},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := rulesOf(37).decide(schema.GroupResource{Resource: "pods"}, tc.options, true)
+			if diff := cmp.Diff([]any{tc.wantRule, tc.wantSource, false}, []any{got.Rule, got.Source, got.LimitIgnored}); diff != "" {
+				t.Errorf("rule, source and whether the limit is ignored (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestIsSingle(t *testing.T) {
+	one := metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "x")}
+	next := one
+	next.Continue = "x"
+	for name, tc := range map[string]struct {
+		namespace  string
+		options    metainternalversion.ListOptions
+		namespaced bool
+		want       bool
+	}{
+		"by name in a namespace":      {"n", one, true, true},
+		"by name in all namespaces":   {"", one, true, false},
+		"by name, without namespaces": {"", one, false, true},
+		"a further page":              {"n", next, true, false},
+		"by another field":            {"n", metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("a", "x")}, true, false},
+		"all but a name":              {"n", metainternalversion.ListOptions{FieldSelector: fields.OneTermNotEqualSelector("metadata.name", "x")}, true, false},
+		"everything":                  {"n", metainternalversion.ListOptions{}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			request := &Request{Info: &genericapirequest.RequestInfo{Namespace: tc.namespace}}
+			if got := isSingle(request, tc.options, tc.namespaced); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
 			}
 		})
 	}
@@ -85,7 +145,7 @@ func TestHostRulesOfKinds(t *testing.T) {
 		"other events have":       {schema.GroupResource{Group: "x.io", Resource: "events"}, metainternalversion.ListOptions{ResourceVersion: "0"}, "Any", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := rulesOf(31).decide(tc.resource, tc.options)
+			got := rulesOf(31).decide(tc.resource, tc.options, false)
 			if diff := cmp.Diff([]string{tc.wantRule, tc.wantIndex}, []string{string(got.Rule), got.Index}); diff != "" {
 				t.Errorf("rule and index (-want +got):\n%s", diff)
 			}

@@ -143,6 +143,13 @@ func (g *generation) decide(opts storage.ListOptions) (Reading, error) {
 	return reading, nil
 }
 
+// ContinuesLatest reports whether a continue token names a key and no revision, as those that come with the error Expired: it
+// goes on in the latest state (k8s.io/apiserver pkg/storage/cacher/cacher.go, ShouldDelegateContinue).
+func ContinuesLatest(token string) bool {
+	_, revision, err := storage.DecodeContinue(token, "/")
+	return err == nil && revision < 0
+}
+
 // ruleOf names the rule by which a list is served from a source. Its cases are those of
 // upstream's ShouldDelegateList.
 func ruleOf(opts storage.ListOptions, source Source) Rule {
@@ -156,6 +163,8 @@ func ruleOf(opts storage.ListOptions, source Source) Rule {
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		return either(RuleExact, RuleExactFromEtcd)
+	case opts.ResourceVersionMatch == "" && ContinuesLatest(opts.Predicate.Continue):
+		return either(RuleLatest, RuleLatestFromEtcd)
 	case opts.ResourceVersionMatch == "" && opts.Predicate.Continue != "":
 		return either(RuleContinue, RuleContinueFromEtcd)
 	case opts.ResourceVersionMatch == "" && version == "":
