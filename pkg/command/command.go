@@ -43,18 +43,16 @@ func seeHelp(cmd *cobra.Command, err error) error {
 }
 
 // Execute runs the command and returns the exit code. A failure is one line on
-// errOut that says what is wrong and how to mend it.
+// errOut that says what is wrong and how to mend it, and the last one.
 func Execute(cmd *cobra.Command, errOut io.Writer) int {
+	output := &errorOutput{out: errOut}
+	cmd.SetErr(output)
 	err := cli.RunNoErrOutput(cmd)
 	klog.Flush()
 	if err == nil {
 		return 0
 	}
-	// What a failed start has left running, such as upstream's probes of etcd, may log until
-	// the process ends: the reason is to be the last line.
-	klog.SetOutput(io.Discard)
-	klog.LogToStderr(false)
-	fmt.Fprintf(errOut, "%s: %s\n", cmd.Name(), oneLine(err))
+	output.end(cmd.Name(), oneLine(err))
 	return 1
 }
 

@@ -5,7 +5,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -37,9 +36,9 @@ func newSeedCommand(ctx context.Context) *cobra.Command {
 		Short: "Make the data directory of a member of a new etcd cluster.",
 		Long:  seedDescription,
 		Args:  command.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if err := logsapi.ValidateAndApply(logOptions, nil); err != nil {
-				return fmt.Errorf("configuring logs: %w: correct --logging-format and the other logging flags", err)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := command.ApplyLogs(cmd, logOptions); err != nil {
+				return err
 			}
 			if errs := opts.Validate(); len(errs) != 0 {
 				return utilerrors.NewAggregate(errs)

@@ -6,12 +6,10 @@ package app
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version"
 
@@ -36,8 +34,8 @@ func NewControllerCommand(ctx context.Context) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(opts.Logs, nil); err != nil {
-				return fmt.Errorf("configuring logs: %w: correct --logging-format and the other logging flags", err)
+			if err := command.ApplyLogs(cmd, opts.Logs); err != nil {
+				return err
 			}
 			cliflag.PrintFlags(cmd.Flags())
 			completed, err := opts.Complete()

@@ -84,6 +84,7 @@ func TestStatus(t *testing.T) {
 			stray(annexed().named("e.com")),
 			annexed().named("f.com").condition(kubeannexv1alpha1.ConditionMirrored, metav1.ConditionFalse, "Failed", "no"),
 			annexed().named("g.com").condition(kubeannexv1alpha1.ConditionAdmissionComplete, metav1.ConditionFalse, "PluginsDisabled", "MutatingAdmissionPolicy"),
+			annexed().named("h.com").condition(kubeannexv1alpha1.ConditionStorageSpace, metav1.ConditionFalse, "Low", "Etcd is 90 % full"),
 		)},
 		"status of all as yaml":  {args: []string{"status", "-o", "yaml"}, groups: list(annexed())},
 		"status of none as json": {args: []string{"status", "-o", "json"}},

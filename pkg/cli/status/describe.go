@@ -50,6 +50,8 @@ func noteOf(group *kubeannexv1alpha1.AnnexedGroup) string {
 		return "stray writes"
 	case meta.IsStatusConditionFalse(conditions, kubeannexv1alpha1.ConditionMirrored) && group.Status.Phase == kubeannexv1alpha1.PhaseAnnexed:
 		return "not mirrored"
+	case meta.IsStatusConditionFalse(conditions, kubeannexv1alpha1.ConditionStorageSpace):
+		return "little room in etcd"
 	case meta.IsStatusConditionFalse(conditions, kubeannexv1alpha1.ConditionAdmissionComplete):
 		return "plug-ins disabled"
 	}

@@ -4,7 +4,6 @@
 package annexedgroup
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -15,14 +14,10 @@ import (
 )
 
 // showAdmission sets the condition that says whether annex admits writes as the cluster is able to.
-func (r *Reconciler) showAdmission(ctx context.Context, group *kubeannexv1alpha1.AnnexedGroup) error {
-	statuses, err := r.replicas(ctx, group.Name)
-	if err != nil {
-		return err
-	}
+func showAdmission(group *kubeannexv1alpha1.AnnexedGroup, replicas []replicaStatus) {
 	disabled := sets.New[string]()
-	for _, status := range statuses {
-		disabled.Insert(status.DisabledPlugins...)
+	for _, replica := range replicas {
+		disabled.Insert(replica.DisabledPlugins...)
 	}
 	status, reason, message := metav1.ConditionTrue, "AllPlugins", "Annex admits writes by everything that the cluster has"
 	if disabled.Len() > 0 {
@@ -31,5 +26,4 @@ func (r *Reconciler) showAdmission(ctx context.Context, group *kubeannexv1alpha1
 			strings.Join(sets.List(disabled), ", "))
 	}
 	setCondition(group, kubeannexv1alpha1.ConditionAdmissionComplete, status, reason, message)
-	return nil
 }

@@ -46,9 +46,12 @@ func (r *Reconciler) annexed(ctx context.Context, group *kubeannexv1alpha1.Annex
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := r.showAdmission(ctx, group); err != nil {
+	replicas, err := r.replicas(ctx, group.Name)
+	if err != nil {
 		return outcome{}, err
 	}
+	showAdmission(group, replicas)
+	showSpace(group, replicas)
 	strays := meta.FindStatusCondition(group.Status.Conditions, kubeannexv1alpha1.ConditionStrayWrites)
 	switch {
 	case !done || strays.Reason == reasonWatching:

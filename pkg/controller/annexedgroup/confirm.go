@@ -100,22 +100,29 @@ func (r *Reconciler) AwaitRoute(ctx context.Context, version schema.GroupVersion
 	})
 }
 
+// replicaStatus is the answer of one annex-apiserver.
+type replicaStatus struct {
+	// name says which one.
+	name string
+	kubeannexv1alpha1.ReplicaStatus
+}
+
 // replicas asks every annex-apiserver what it knows of a group.
-func (r *Reconciler) replicas(ctx context.Context, group string) ([]kubeannexv1alpha1.ReplicaStatus, error) {
+func (r *Reconciler) replicas(ctx context.Context, group string) ([]replicaStatus, error) {
 	return replicaStatuses(ctx, group, r.Connections.AnnexEndpoints)
 }
 
-func replicaStatuses(ctx context.Context, group string, endpoints cluster.Endpoints) ([]kubeannexv1alpha1.ReplicaStatus, error) {
+func replicaStatuses(ctx context.Context, group string, endpoints cluster.Endpoints) ([]replicaStatus, error) {
 	servers, err := endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
-	var statuses []kubeannexv1alpha1.ReplicaStatus
+	var statuses []replicaStatus
 	err = cluster.OnEvery(ctx, servers, func(ctx context.Context, server *cluster.Server) error {
-		var status kubeannexv1alpha1.ReplicaStatus
+		status := replicaStatus{name: server.Name}
 		err := answerOf(ctx, server.Groups.KubeannexV1alpha1().RESTClient().Get().Resource("annexedgroups").Name(group).
-			SubResource(kubeannexv1alpha1.ReplicaSubresource).MaxRetries(0), &status)
+			SubResource(kubeannexv1alpha1.ReplicaSubresource).MaxRetries(0), &status.ReplicaStatus)
 		if err != nil {
 			return err
 		}
@@ -188,7 +195,7 @@ func (r *Reconciler) awaitReplicas(ctx context.Context, group string, ready bool
 		}
 		for i := range definitions {
 			for _, status := range statuses {
-				if err := checkReplica(&status, definitions[i].Spec.Names.Plural, definitions[i].Generation, ready); err != nil {
+				if err := checkReplica(&status.ReplicaStatus, definitions[i].Spec.Names.Plural, definitions[i].Generation, ready); err != nil {
 					return err
 				}
 			}

@@ -52,6 +52,8 @@ type annexStub struct {
 	dropped int
 	// disabled are the plug-ins that are off.
 	disabled []string
+	// databaseBytes and quotaBytes are of its etcd.
+	databaseBytes, quotaBytes int64
 }
 
 var _ http.Handler = (*annexStub)(nil)
@@ -85,7 +87,9 @@ func (s *annexStub) ServeHTTP(response http.ResponseWriter, request *http.Reques
 
 func (s *annexStub) replica() *kubeannexv1alpha1.ReplicaStatus {
 	known := kubeannexv1alpha1.ReplicaResource{DefinitionGeneration: 100, Established: true, Ready: true}
-	status := &kubeannexv1alpha1.ReplicaStatus{Serving: s.group.Status.Serving, Revision: 1 << 50, DisabledPlugins: s.disabled}
+	status := &kubeannexv1alpha1.ReplicaStatus{
+		Serving: s.group.Status.Serving, Revision: 1 << 50, DisabledPlugins: s.disabled, DatabaseBytes: s.databaseBytes, QuotaBytes: s.quotaBytes,
+	}
 	for _, plural := range []string{"morphs", "gadgets"} {
 		known.Resource = plural
 		status.Resources = append(status.Resources, known)

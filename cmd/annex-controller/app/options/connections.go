@@ -97,8 +97,14 @@ func (o CompletedOptions) connectEndpoints(connections *cluster.Connections, tru
 	return nil
 }
 
+// hostConfig does not have clientcmd look for the cluster that the process runs in: it warns of a missing
+// kubeconfig, which is no mistake.
 func (o CompletedOptions) hostConfig() (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	read := rest.InClusterConfig
+	if o.Kubeconfig != "" {
+		read = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", o.Kubeconfig) }
+	}
+	config, err := read()
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cluster: %w: name a kubeconfig by --kubeconfig", err)
 	}

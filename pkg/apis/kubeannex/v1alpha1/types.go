@@ -210,6 +210,10 @@ const (
 	// ConditionAdmissionComplete is false while a part of admission, or priority and fairness, is off
 	// in annex because the cluster does not serve its API. The message names it.
 	ConditionAdmissionComplete = "AdmissionComplete"
+	// ConditionStorageSpace is true while the etcd that stores the group has room below its quota. Before it
+	// is full the condition is false and the message says how to make room. It is unknown when no replica
+	// can tell.
+	ConditionStorageSpace = "StorageSpace"
 	// ConditionStrayWrites is true when the cluster's own copies changed after they
 	// were verified. The message names them.
 	ConditionStrayWrites = "StrayWrites"
