@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,13 +66,17 @@ func explainHost(ctx context.Context, host Host, request *Request, analyze bool)
 }
 
 // isSingle reports whether a list is read by the key of one object (k8s.io/apiserver pkg/registry/generic/registry/store.go,
-// ListPredicate).
+// ListPredicate). A namespace may be given by a field.
 func isSingle(request *Request, options metainternalversion.ListOptions, namespaced bool) bool {
-	if options.Continue != "" || namespaced && request.Info.Namespace == "" {
+	if options.Continue != "" {
 		return false
 	}
-	_, named := fieldsOf(options).RequiresExactMatch(fieldName)
-	return named
+	name, named := fieldsOf(options).RequiresExactMatch(fieldName)
+	if !named || len(path.IsValidPathSegmentName(name)) != 0 {
+		return false
+	}
+	_, within := fieldsOf(options).RequiresExactMatch(fieldNamespace)
+	return !namespaced || within || request.Info.Namespace != ""
 }
 
 // statusOf lets nothing but an API status out: a cluster that does not answer is one, too.

@@ -117,6 +117,8 @@ func TestIsSingle(t *testing.T) {
 		"by name in all namespaces":   {"", one, true, false},
 		"by name, without namespaces": {"", one, false, true},
 		"a further page":              {"n", next, true, false},
+		"by name and namespace":       {"", metainternalversion.ListOptions{FieldSelector: fields.ParseSelectorOrDie("metadata.name=x,metadata.namespace=n")}, true, true},
+		"by what is no name":          {"n", metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", "a/b")}, true, false},
 		"by another field":            {"n", metainternalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector("a", "x")}, true, false},
 		"all but a name":              {"n", metainternalversion.ListOptions{FieldSelector: fields.OneTermNotEqualSelector("metadata.name", "x")}, true, false},
 		"everything":                  {"n", metainternalversion.ListOptions{}, true, false},

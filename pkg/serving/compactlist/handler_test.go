@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -276,5 +277,17 @@ func TestBrokenConnection(t *testing.T) {
 	}
 	if broken.given > 1000 {
 		t.Errorf("%d bytes were made for a client that has gone, want those of a status", broken.given)
+	}
+}
+
+// TestStatusIsNotCompressed: what upstream sends when an answer could not be compressed must not be taken for gzip.
+func TestStatusIsNotCompressed(t *testing.T) {
+	header := http.Header{"Content-Encoding": {"gzip"}}
+	encoder := &encoder{gzip: true, header: header, failures: newNegotiated().plain}
+	if err := encoder.Encode(&metav1.Status{}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if got := header.Get("Content-Encoding"); got != "" {
+		t.Errorf("Content-Encoding of a status: %q, want none", got)
 	}
 }

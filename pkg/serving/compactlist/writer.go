@@ -65,7 +65,7 @@ func (w *writer) Write(data []byte) (int, error) {
 		return len(data), nil
 	}
 	counted := &countingWriter{ResponseWriter: w.ResponseWriter}
-	encoder := &encoder{answer: w.answer, failures: w.failures}
+	encoder := &encoder{answer: w.answer, failures: w.failures, header: w.Header()}
 	if at := bytes.Index(w.list.Bytes(), []byte(noItems)); at >= 0 {
 		at += len(noItems) - 1
 		encoder.before, encoder.after = w.list.Bytes()[:at], w.list.Bytes()[at:]
@@ -123,6 +123,7 @@ type encoder struct {
 	before, after []byte
 	answer        *compact.Answer
 	gzip          bool
+	header        http.Header
 	// failures encodes objects.
 	failures runtime.Encoder
 }
@@ -134,6 +135,7 @@ func (e *encoder) Identifier() runtime.Identifier { return "compact" }
 func (e *encoder) Encode(object runtime.Object, w io.Writer) error {
 	switch {
 	case object != nil:
+		e.header.Del("Content-Encoding")
 		return e.failures.Encode(object, w)
 	case e.before == nil:
 		return errors.New("upstream's JSON of a list has no place for items: switch the feature gate CompactCache off")

@@ -75,7 +75,7 @@ func (r *runs) locate(c *content) {
 }
 
 // next is the length of the run at the beginning of items, which are not empty, and whether
-// it is whole: the same for every list that has its objects and the one that follows.
+// it is whole: the same in every list of all objects that goes on behind it.
 func next(items []Object) (length int, whole bool) {
 	size := items[0].size()
 	for i := 1; i < len(items); i++ {
@@ -83,7 +83,7 @@ func next(items []Object) (length int, whole bool) {
 			return i, items[0].place.starts
 		}
 		if size += items[i].size(); size > maxRun {
-			return i, false
+			return i, items[0].place.starts
 		}
 	}
 	return len(items), false
@@ -121,7 +121,6 @@ func (r *runs) compress(run []Object) (*chunk, error) {
 		}
 		c = &compressor{Compressor: inner}
 	}
-	defer r.compressors.Put(c)
 	c.text.Reset()
 	members := make([]member, len(run))
 	for i := range run {
@@ -136,6 +135,9 @@ func (r *runs) compress(run []Object) (*chunk, error) {
 	part, err := c.Compress(c.text.Bytes())
 	if err != nil {
 		return nil, err
+	}
+	if c.text.Cap() <= 2*maxRun { // not after an object of several megabytes
+		r.compressors.Put(c)
 	}
 	return &chunk{members: members, part: part}, nil
 }

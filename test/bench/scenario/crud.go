@@ -72,9 +72,9 @@ var (
 )
 
 func newCRUD(smoke bool) *crud {
-	s := &crud{requests: 320, users: map[string]*crudUsers{}}
+	s := &crud{requests: 240, users: map[string]*crudUsers{}}
 	if smoke {
-		s.requests /= 4
+		s.requests /= 3
 	}
 	return s
 }

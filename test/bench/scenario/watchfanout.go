@@ -24,9 +24,9 @@ const (
 	// mostWatchers is the size of the large cluster that is modelled.
 	mostWatchers = 4000
 	// fanoutUpdates is how many updates a round has with watchers, and as many without:
-	// 2,500 with watchers in the five rounds that are measured. Where every watch looks
+	// 5,000 with watchers in the five rounds that are measured. Where every watch looks
 	// at every event, one takes several milliseconds of CPU time.
-	fanoutUpdates, smokeFanoutUpdates = 500, 100
+	fanoutUpdates, smokeFanoutUpdates = 1000, 100
 	// eventTimeout bounds the wait for the events of updates that were answered.
 	eventTimeout = time.Minute
 	// openTimeout bounds the opening of all watches.

@@ -32,7 +32,8 @@ import (
 	"github.com/kubeannex/annex/test/env"
 )
 
-// cluster answers SubjectAccessReviews: ann may do everything, sue what has a selector, nobody else anything.
+// cluster answers SubjectAccessReviews: ann may do everything, sue what has a selector, nobody else anything. About
+// eve's requests without a selector it fails, and it denies them to dee.
 type cluster struct {
 	kubeconfig string
 	asked      atomic.Int64
@@ -55,9 +56,14 @@ func newCluster(tb testing.TB) *cluster {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Status = authorizationv1.SubjectAccessReviewStatus{
-			Allowed: review.Spec.User == "ann" || review.Spec.User == "sue" && selective(review.Spec.ResourceAttributes), Reason: "says the cluster",
+		bySelector := selective(review.Spec.ResourceAttributes)
+		if review.Spec.User == "eve" && !bySelector {
+			http.Error(w, "not now", http.StatusBadRequest)
+			return
 		}
+		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: bySelector || review.Spec.User == "ann", Reason: "says the cluster"}
+		review.Status.Denied = review.Spec.User == "dee" && !bySelector
+		review.Status.Allowed = review.Status.Allowed && review.Spec.User != "ben"
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(review); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -168,6 +174,8 @@ func TestSelectorsAreAskedAboutLast(t *testing.T) {
 		wantAsked int64
 	}{
 		"who may list everything":              {"ann", selected, authorizer.DecisionAllow, 1},
+		"who is denied all but a selector":     {"dee", selected, authorizer.DecisionAllow, 1 + 8},
+		"where the wide question fails":        {"eve", selected[:1], authorizer.DecisionAllow, 4 + 1},
 		"who may list by selector only":        {"sue", selected, authorizer.DecisionAllow, 1 + 8},
 		"who may not list":                     {"ben", selected, authorizer.DecisionNoOpinion, 1 + 8},
 		"every verb is a question":             {"ann", everything, authorizer.DecisionAllow, 3},
@@ -183,6 +191,9 @@ func TestSelectorsAreAskedAboutLast(t *testing.T) {
 					request.User = &user.DefaultInfo{Name: tc.user}
 					if got, _, err := decides.Authorize(t.Context(), request); err != nil || got != tc.want {
 						t.Errorf("request %d: %v, %v, want %v", i, got, err, tc.want)
+					}
+					if got := decides.ConditionsAwareAuthorize(t.Context(), request); got.IsAllow() != (tc.want == authorizer.DecisionAllow) {
+						t.Errorf("request %d: %v with conditions, want %v", i, got, tc.want)
 					}
 				}
 			}
