@@ -8,7 +8,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metainternalversionvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,7 +72,7 @@ func isSingle(request *Request, options metainternalversion.ListOptions, namespa
 		return false
 	}
 	name, named := fieldsOf(options).RequiresExactMatch(fieldName)
-	if !named || len(path.IsValidPathSegmentName(name)) != 0 {
+	if !named || len(content.IsPathSegmentName(name)) != 0 {
 		return false
 	}
 	_, within := fieldsOf(options).RequiresExactMatch(fieldNamespace)

@@ -8,7 +8,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/kubeannex/annex/pkg/gzipstream"
+	"github.com/kubeannex/annex/pkg/storage/compact/gzipstream"
 )
 
 // bufferSize is what an Answer writes at once. A response that is written object by object takes

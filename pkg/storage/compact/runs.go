@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/kubeannex/annex/pkg/gzipstream"
+	"github.com/kubeannex/annex/pkg/storage/compact/gzipstream"
 )
 
 // Lists are compressed run by run, as neighbours are alike (docs/adr/0009-gzip.md). Which objects start
