@@ -48,7 +48,7 @@ func (c *Catalog) add(resource schema.GroupVersionResource, r *rotation) (remove
 }
 
 // ListCost estimates a list of the objects in a namespace, or in all for "". It reports false for one
-// that is not answered by a watch cache that has indexes: of what is in others nothing is
+// that is not answered by a watch cache of objects that have names: of what is in others nothing is
 // known but what Stats counts.
 func (c *Catalog) ListCost(ctx context.Context, resource schema.GroupVersionResource, namespace string, opts storage.ListOptions) (ListCost, bool) {
 	c.lock.RLock()

@@ -6,14 +6,12 @@ package annexed
 import (
 	"context"
 	"reflect"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -147,7 +145,7 @@ func limited(reading Reading, predicate storage.SelectionPredicate) Reading {
 }
 
 // samples reports whether the sample is told of the objects.
-func (x *indexSet) samples() bool { return len(x.fields)+len(x.labels) > 0 }
+func (x *indexSet) samples() bool { return !x.nameless }
 
 // offers estimates the objects in a namespace, or in all for "", that an index has for
 // a predicate: upstream takes those of other namespaces out before it compares. It
@@ -160,88 +158,27 @@ func (x *indexSet) offers(index string, predicate storage.SelectionPredicate, na
 		if namespace == "" {
 			return c.offers
 		}
-		return x.sample.matching(func(ns, _ string, values map[string]string) bool {
-			value, ok := values[index]
-			return ok && value == c.value && ns == namespace
+		return x.sample.matching(func(labelSet labels.Set, fieldSet fields.Set) bool {
+			return c.has(labelSet, fieldSet) && fieldSet.Get(namespaceField) == namespace
 		})
 	}
 	return -1
 }
 
 // estimateMatches estimates the objects that a predicate selects in a namespace, or in all
-// for "". What the sample does not know of the objects is taken for a match; -1 is
-// returned when it knows nothing that is asked for.
+// for "". It returns -1 when nothing is known of the objects.
 func (x *indexSet) estimateMatches(predicate storage.SelectionPredicate, namespace string) int {
 	return x.estimateBy(x.sample.matching, predicate, namespace)
 }
 
 // estimateBy is estimateMatches with a way to go through the sample.
 func (x *indexSet) estimateBy(matching func(sampleMatch) int, predicate storage.SelectionPredicate, namespace string) int {
-	known, none := x.knownRequirements(predicate)
-	if none {
-		return 0
-	}
-	if len(known) == 0 {
+	if !x.samples() {
 		return -1
 	}
-	return matching(func(ns, name string, values map[string]string) bool {
-		if namespace != "" && ns != namespace {
-			return false
-		}
-		return !slices.ContainsFunc(known, func(matches requirement) bool { return !matches(ns, name, values) })
+	return matching(func(labelSet labels.Set, fieldSet fields.Set) bool {
+		return (namespace == "" || fieldSet.Get(namespaceField) == namespace) &&
+			(predicate.Label == nil || predicate.Label.Matches(labelSet)) &&
+			(predicate.Field == nil || predicate.Field.Matches(fieldSet))
 	})
-}
-
-// requirement is a part of a selector that can be told from the sample.
-type requirement func(namespace, name string, values map[string]string) bool
-
-// knownRequirements are the parts of a predicate that the sample knows. none is returned
-// for a selector that selects nothing.
-func (x *indexSet) knownRequirements(predicate storage.SelectionPredicate) (known []requirement, none bool) {
-	if !x.samples() {
-		return nil, false
-	}
-	if predicate.Label != nil {
-		requirements, selectable := predicate.Label.Requirements()
-		if !selectable {
-			return nil, true
-		}
-		for i := range requirements {
-			if slices.Contains(x.labels, requirements[i].Key()) {
-				known = append(known, ofLabel(&requirements[i]))
-			}
-		}
-	}
-	if predicate.Field != nil {
-		for _, r := range predicate.Field.Requirements() {
-			if r.Field == nameField || r.Field == namespaceField || slices.Contains(x.fields, r.Field) {
-				known = append(known, ofField(r))
-			}
-		}
-	}
-	return known, false
-}
-
-func ofLabel(r *labels.Requirement) requirement {
-	index := storage.LabelIndex(r.Key())
-	return func(_, _ string, values map[string]string) bool {
-		set := labels.Set{}
-		if value, ok := values[index]; ok {
-			set[r.Key()] = value
-		}
-		return r.Matches(set)
-	}
-}
-
-func ofField(r fields.Requirement) requirement {
-	return func(namespace, name string, values map[string]string) bool {
-		value := values[storage.FieldIndex(r.Field)]
-		switch r.Field {
-		case nameField:
-			value = name
-		case namespaceField:
-			value = namespace
-		}
-		return (value == r.Value) != (r.Operator == selection.NotEquals)
-	}
 }

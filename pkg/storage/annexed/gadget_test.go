@@ -6,6 +6,7 @@ package annexed
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -76,15 +77,16 @@ func (s staticIndexes) Follow(_ schema.GroupResource, _ runtime.Object, declare 
 // openGadgets opens a storage of gadgets below prefix. Nil indexes are none.
 func openGadgets(t testing.TB, client *kubernetes.Client, prefix string, indexes IndexSource) storage.Interface {
 	t.Helper()
-	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
-	t.Cleanup(compactor.Stop)
-	codec, versioner := unstructured.UnstructuredJSONScheme, storage.APIObjectVersioner{}
-	raw, err := etcd3.New(client, compactor, codec, newGadget, newGadgetList, "/registry", prefix, gadgetResource(), newSteeredTransformer(),
-		etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(codec, versioner), versioner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, destroy, err := assemble(raw, raw.Close, Config{WatchCache: true, Indexes: indexes}, cacher.Config{
+	s, _ := openGadgetsAs(t, client, prefix, Config{WatchCache: true, Indexes: indexes})
+	return s
+}
+
+// openGadgetsAs opens a storage of gadgets below prefix and returns what closes it, which
+// the end of the test does as well. It waits for the cache unless that is lazy.
+func openGadgetsAs(t testing.TB, client *kubernetes.Client, prefix string, cfg Config) (s storage.Interface, closeStorage func()) {
+	t.Helper()
+	versioner := storage.APIObjectVersioner{}
+	config := cacher.Config{
 		Versioner:           versioner,
 		GroupResource:       gadgetResource(),
 		EventsHistoryWindow: cacher.DefaultEventFreshDuration,
@@ -94,14 +96,33 @@ func openGadgets(t testing.TB, client *kubernetes.Client, prefix string, indexes
 		NewFunc:             newGadget,
 		NewListFunc:         newGadgetList,
 		Indexers:            &cache.Indexers{},
-		Codec:               codec,
-	}, nil)
+		Codec:               unstructured.UnstructuredJSONScheme,
+	}
+	kind, err := cfg.compacted(&config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(destroy)
-	eventually(t, "storage to be ready", func() bool { return s.ReadinessCheck() == nil })
-	return s
+	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
+	raw, err := etcd3.New(client, compactor, config.Codec, config.NewFunc, config.NewListFunc, "/registry", prefix, gadgetResource(), newSteeredTransformer(),
+		etcd3.NewDefaultLeaseManagerConfig(), etcd3.NewDefaultDecoder(config.Codec, versioner), versioner)
+	if err != nil {
+		compactor.Stop()
+		t.Fatal(err)
+	}
+	s, destroy, err := assemble(raw, raw.Close, cfg, config, kind)
+	if err != nil {
+		compactor.Stop()
+		t.Fatal(err)
+	}
+	closeStorage = sync.OnceFunc(func() {
+		destroy()
+		compactor.Stop()
+	})
+	t.Cleanup(closeStorage)
+	if !cfg.Lazy {
+		eventually(t, "storage to be ready", func() bool { return s.ReadinessCheck() == nil })
+	}
+	return s, closeStorage
 }
 
 // dice makes choices from bytes, so that a fuzzer can steer them. Without bytes

@@ -72,16 +72,22 @@ func checkTrigger(t *testing.T, predicate storage.SelectionPredicate, triggers s
 	}
 }
 
-// FuzzIndexedStorage plays a program on an indexed and an unindexed storage. Run it
-// with -fuzzminimizetime=1x: what it covers differs from run to run, so minimizing takes for ever.
+// FuzzIndexedStorage plays a program on an indexed and an unindexed storage; the first byte
+// chooses whether the indexed one keeps compact objects. Run it with
+// -fuzzminimizetime=1x: what it covers differs from run to run, so minimizing takes for ever.
 func FuzzIndexedStorage(f *testing.F) {
 	for seed := range uint64(10) {
-		f.Add(randomBytes(seed+100, 400))
+		program := []byte{byte(seed % 2), byte(seed)}
+		for burst := range byte(6) { // random programs have few of them
+			program = append(program, burstStep, byte(seed)*6+burst)
+		}
+		f.Add(append(program, randomBytes(seed+100, 500)...))
 	}
 	// Nobody may log to f while the target runs.
 	client := testetcd.Run(f, func(etcd *embed.Config) { etcd.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop()) })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d := &dice{data: data}
-		newTwins(t, client, gadgetIndexes(d.trigger())).play(t.Context(), t, d)
+		compact := oneOf(d, false, true)
+		newTwinsOf(t, client, gadgetIndexes(d.trigger()), compact).play(t.Context(), t, d)
 	})
 }

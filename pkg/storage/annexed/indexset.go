@@ -5,6 +5,7 @@ package annexed
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"math"
 	"reflect"
@@ -22,6 +23,9 @@ import (
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
+	// sampleIndex is an index that has nothing and feeds the sample. Those that a selector can
+	// ask for begin with "f:" and "l:".
+	sampleIndex = "sample"
 )
 
 // indexSet is a declaration in the form that one Cacher and its requests need.
@@ -32,6 +36,8 @@ type indexSet struct {
 	trigger Trigger
 	memo    *attributeMemo
 	sample  *sample
+	// nameless says that the attributes of the objects have no name, by which the sample knows them.
+	nameless bool
 	// served are the names of all indexes of the Cacher and dispatch the field by which
 	// it knows its trigger: those of the registry are among them.
 	served   sets.Set[string]
@@ -42,7 +48,9 @@ type indexSet struct {
 // returns the names of those for which there was no room. attributes is the
 // function that the Cacher would be given without indexes; example is an empty object.
 func newIndexSet(declared Indexes, attributes storage.AttrFunc, example runtime.Object) (set *indexSet, dropped []string) {
+	nameless := false
 	if _, known, err := attributes(example); err == nil {
+		nameless = !known.Has(nameField)
 		missing := func(field string) bool { return !known.Has(field) }
 		declared.Fields = slices.DeleteFunc(slices.Clone(declared.Fields), missing)
 		if declared.Trigger.Field != "" && missing(declared.Trigger.Field) {
@@ -53,27 +61,22 @@ func newIndexSet(declared Indexes, attributes storage.AttrFunc, example runtime.
 	// A list in one namespace reads a range of keys: no index is faster, and
 	// upstream would use one for every request in a namespace.
 	kept.Fields = slices.DeleteFunc(kept.Fields, func(field string) bool { return field == namespaceField })
-	return &indexSet{
-		fields:  kept.Fields,
-		labels:  kept.Labels,
-		trigger: kept.Trigger,
-		memo:    &attributeMemo{attributes: attributes},
-		sample:  newSample(),
-	}, dropped
-}
-
-func (x *indexSet) empty() bool {
-	return len(x.fields) == 0 && len(x.labels) == 0 && x.trigger == Trigger{}
+	set = &indexSet{
+		fields:   kept.Fields,
+		labels:   kept.Labels,
+		trigger:  kept.Trigger,
+		memo:     &attributeMemo{attributes: attributes},
+		nameless: nameless,
+	}
+	set.sample = newSample(set.values)
+	return set, dropped
 }
 
 // apply puts the indexes into the configuration of a Cacher, beside those that
 // the registry has put there. The trigger replaces one of the registry's, as the
-// Cacher takes only one.
+// Cacher takes only one. Where there is no index, one without values feeds the sample.
 func (x *indexSet) apply(config *cacher.Config) {
 	defer func() { x.remember(config) }()
-	if x.empty() {
-		return
-	}
 	config.GetAttrsFunc = x.memo.get
 	indexers := cache.Indexers{}
 	if config.Indexers != nil {
@@ -87,6 +90,8 @@ func (x *indexSet) apply(config *cacher.Config) {
 	}
 	if names := x.names(); len(names) > 0 {
 		indexers[names[0]] = x.sampled(indexers[names[0]])
+	} else if x.samples() {
+		indexers[sampleIndex] = x.sampled(func(any) ([]string, error) { return nil, nil })
 	}
 	config.Indexers = &indexers
 	if name := x.triggerName(); name != "" {
@@ -97,7 +102,7 @@ func (x *indexSet) apply(config *cacher.Config) {
 func (x *indexSet) remember(config *cacher.Config) {
 	x.served = sets.New[string]()
 	if config.Indexers != nil {
-		x.served = sets.KeySet(*config.Indexers)
+		x.served = sets.KeySet(*config.Indexers).Delete(sampleIndex)
 	}
 	for name := range config.IndexerFuncs {
 		x.dispatch = name
@@ -152,24 +157,27 @@ func (x *indexSet) sampled(function cache.IndexFunc) cache.IndexFunc {
 			return nil, err
 		}
 		if fieldSet.Has(nameField) && reflect.ValueOf(object).Kind() == reflect.Pointer {
-			x.sample.observe(object, x.valuesOf, labelSet, fieldSet)
+			x.sample.observe(object, labelSet, fieldSet)
 		}
 		return function(obj)
 	}
 }
 
-// valuesOf are the values of an object by name of the index.
-func (x *indexSet) valuesOf(labelSet labels.Set, fieldSet fields.Set) map[string]string {
-	values := make(map[string]string, len(x.fields)+len(x.labels))
-	for _, field := range x.fields {
-		values[storage.FieldIndex(field)] = fieldSet.Get(field)
-	}
-	for _, key := range x.labels {
-		if value, ok := labelSet[key]; ok {
-			values[storage.LabelIndex(key)] = value
+// values are those by which the indexes have an object, by name of the index. A label that
+// the object does not have is missing.
+func (x *indexSet) values(labelSet labels.Set, fieldSet fields.Set) iter.Seq2[string, string] {
+	return func(yield func(index, value string) bool) {
+		for _, field := range x.fields {
+			if !yield(storage.FieldIndex(field), fieldSet.Get(field)) {
+				return
+			}
+		}
+		for _, key := range x.labels {
+			if value, ok := labelSet[key]; ok && !yield(storage.LabelIndex(key), value) {
+				return
+			}
 		}
 	}
-	return values
 }
 
 // fieldValues returns the index function of a field. An absent field has the
@@ -267,6 +275,15 @@ func (c candidate) name() string {
 		return storage.FieldIndex(c.field)
 	}
 	return storage.LabelIndex(c.label)
+}
+
+// has reports whether the index has an object under the value.
+func (c candidate) has(labelSet labels.Set, fieldSet fields.Set) bool {
+	if c.field != "" {
+		return fieldSet.Get(c.field) == c.value
+	}
+	value, ok := labelSet[c.label]
+	return ok && value == c.value
 }
 
 func (x *indexSet) candidates(predicate storage.SelectionPredicate) []candidate {

@@ -209,8 +209,9 @@ func TestReadingOfLists(t *testing.T) {
 		"latest by both, one index":     {"", both, "", fromCache(RuleLatest, "f:spec.nodeName", 3, 2), same, same},
 		"latest by field in a ns":       {"a/", field("spec.nodeName=n1"), "", fromCache(RuleLatest, "f:spec.nodeName", 2, 2), same, same},
 		"by a value that none has":      {"", field("spec.nodeName=n9"), "", fromCache(RuleLatest, "f:spec.nodeName", 0, 0), same, same},
-		"by a field without index":      {"", field("spec.restartPolicy=Always"), "", fromCache(RuleLatest, "", 10, 5), same, -1},
-		"with and without index":        {"", field("spec.nodeName=n1,spec.restartPolicy=Never"), "", fromCache(RuleLatest, "f:spec.nodeName", 3, 1), same, 3},
+		"by a field without index":      {"", field("spec.restartPolicy=Always"), "", fromCache(RuleLatest, "", 10, 5), same, same},
+		"with and without index":        {"", field("spec.nodeName=n1,spec.restartPolicy=Never"), "", fromCache(RuleLatest, "f:spec.nodeName", 3, 1), same, same},
+		"by a label without index":      {"", label(t, "tier=x"), "", fromCache(RuleLatest, "", 10, 0), same, same},
 		"any value of a label":          {"", label(t, "app"), "", fromCache(RuleLatest, "", 10, 8), same, same},
 		"all values but one":            {"", field("spec.nodeName!=n1"), "", fromCache(RuleLatest, "", 10, 7), same, same},
 		"selects nothing":               {"", nothing, "", fromCache(RuleLatest, "", 10, 0), same, same},
@@ -218,7 +219,7 @@ func TestReadingOfLists(t *testing.T) {
 		"limit above all":               {"", at(everything(), "", "", 40), "", fromCache(RuleLatest, "", 10, 10), same, same},
 		"limit, brim of an index":       {"", at(field("spec.nodeName=n1"), "", "", 3), "", fromCache(RuleLatest, "f:spec.nodeName", 3, 3), same, same},
 		"limit below an index":          {"", at(field("spec.nodeName=n2"), "", "", 1), "", fromCache(RuleLatest, "f:spec.nodeName", 1, 1), same, same},
-		"limit without index":           {"", at(field("spec.restartPolicy=Always"), "", "", 2), "", fromCache(RuleLatest, "", 3, 2), 10, -1},
+		"limit without index":           {"", at(field("spec.restartPolicy=Always"), "", "", 2), "", fromCache(RuleLatest, "", 3, 2), 4, same},
 		"any":                           {"", at(everything(), "0", "", 0), "", fromCache(RuleAny, "", 10, 10), same, same},
 		"any, limit ignored":            {"", at(everything(), "0", "", 4), "", whole(fromCache(RuleAny, "", 10, 10)), same, same},
 		"any, limit ignored, by field":  {"", at(field("spec.nodeName=n1"), "0", "", 1), "", whole(fromCache(RuleAny, "f:spec.nodeName", 3, 3)), same, same},
@@ -243,13 +244,19 @@ func TestReadingOfLists(t *testing.T) {
 	}
 }
 
-// TestReadingWithoutIndex knows the number of objects once it was asked for.
+// TestReadingWithoutIndex has the same estimates of a kind without any index.
 func TestReadingWithoutIndex(t *testing.T) {
-	w := newPodWorld(t, cached, stackOptions{})
+	for name, opts := range map[string]stackOptions{"as they are": {}, "compact": {compact: true}} {
+		t.Run(name, func(t *testing.T) { checkWithoutIndex(t, newPodWorld(t, cached, opts)) })
+	}
+}
+
+func checkWithoutIndex(t *testing.T, w *podWorld) {
+	t.Helper()
 	ctx, recorder := WithRecorder(t.Context())
 	w.list(ctx, t, w.options(field("spec.nodeName=n1")))
-	if got, _ := recorder.Reading(); got.Total != -1 || got.Scanned != 10 || got.Returned != 3 {
-		t.Errorf("got %+v, want an unknown total, 10 scanned and 3 returned", got)
+	if got, _ := recorder.Reading(); got.Total != 10 || got.Scanned != 10 || got.Returned != 3 {
+		t.Errorf("got %+v, want a total of 10, 10 scanned and 3 returned", got)
 	}
 	stats, err := w.Stats(t.Context())
 	if err != nil || stats.EstimatedAverageObjectSizeBytes == 0 {
@@ -260,12 +267,20 @@ func TestReadingWithoutIndex(t *testing.T) {
 	if got, _ := recorder.Reading(); got.ObjectBytes != stats.EstimatedAverageObjectSizeBytes {
 		t.Errorf("got objects of %d B, want %d", got.ObjectBytes, stats.EstimatedAverageObjectSizeBytes)
 	}
+	both := field("spec.nodeName=n2")
+	both.Predicate.Label = label(t, "app!=web").Predicate.Label
 	for name, tc := range map[string]readingCase{
 		"everything":          {"", everything(), "", fromCache(RuleLatest, "", 10, 10), same, same},
-		"a namespace":         {"a/", everything(), "", fromCache(RuleLatest, "", 6, 6), -1, -1},
-		"a namespace, page":   {"a/", at(everything(), "", "", 4), "", fromCache(RuleLatest, "", 4, 4), -1, -1},
-		"by field":            {"", field("spec.nodeName=n1"), "", fromCache(RuleLatest, "", 10, 3), same, -1},
-		"by field, namespace": {"a/", field("spec.nodeName=n1"), "", fromCache(RuleLatest, "", 6, 2), -1, -1},
+		"a namespace":         {"a/", everything(), "", fromCache(RuleLatest, "", 6, 6), same, same},
+		"another namespace":   {"c/", everything(), "", fromCache(RuleLatest, "", 0, 0), same, same},
+		"a namespace, page":   {"a/", at(everything(), "", "", 4), "", fromCache(RuleLatest, "", 4, 4), same, same},
+		"by field":            {"", field("spec.nodeName=n1"), "", fromCache(RuleLatest, "", 10, 3), same, same},
+		"by field, namespace": {"a/", field("spec.nodeName=n1"), "", fromCache(RuleLatest, "", 6, 2), same, same},
+		"by label":            {"", label(t, "app=web"), "", fromCache(RuleLatest, "", 10, 5), same, same},
+		"by label, namespace": {"a/", label(t, "app=web"), "", fromCache(RuleLatest, "", 6, 3), same, same},
+		"without the label":   {"", label(t, "!app"), "", fromCache(RuleLatest, "", 10, 2), same, same},
+		"by both, namespace":  {"a/", both, "", fromCache(RuleLatest, "", 6, 2), same, same},
+		"by name":             {"", field("metadata.name=p0"), "", fromCache(RuleLatest, "", 10, 1), same, same},
 	} {
 		t.Run(name, func(t *testing.T) { tc.check(t, w) })
 	}
@@ -279,7 +294,7 @@ func TestReadingOfRegistryIndex(t *testing.T) {
 	if _, err := w.Stats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	readingCase{"", hinted, "", fromCache(RuleLatest, "f:spec.nodeName", 3, 3), -1, -1}.check(t, w)
+	readingCase{"", hinted, "", fromCache(RuleLatest, "f:spec.nodeName", 3, 3), -1, same}.check(t, w)
 	checkWatch(t, w, hinted, Reading{Source: SourceCache, Rule: RuleWatch, Index: "f:spec.nodeName", Total: 10})
 }
 

@@ -5,10 +5,10 @@ package annexed
 
 import (
 	"hash/maphash"
+	"iter"
 	"maps"
 	"math"
 	"reflect"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -23,15 +23,18 @@ const (
 	fewObjects = 256
 )
 
-// sample estimates how many objects have a value and how many are in a
-// namespace. Upstream takes the first index that fits, however many objects it
-// offers, and says of no index how large it is.
+// sample estimates how many objects have a value, how many are in a namespace, and
+// how many a selector selects. Upstream takes the first index that fits, however many
+// objects it offers, and says of no index how large it is.
 //
 // It remembers one in 2^shift objects, chosen by their names, so an object that is
 // in the sample stays in it while it changes; up to sampleSize objects it is exact. What it
 // says may be off; it decides about cost only. It is safe for concurrent use.
 type sample struct {
 	seed maphash.Seed
+	// indexed are the values by which the indexes have an object, by name of the index.
+	// They are the same whenever it is asked for the same attributes.
+	indexed func(labels.Set, fields.Set) iter.Seq2[string, string]
 
 	lock       sync.Mutex
 	shift      uint
@@ -40,31 +43,36 @@ type sample struct {
 	values     map[string]map[string]int // by name of the index
 }
 
-// sampled is an object as it was put into the indexes.
+// sampled is an object as it was put into the indexes. Its attributes are those that the
+// Cacher has of it, which nobody changes.
 type sampled struct {
-	address   uintptr
-	hash      uint64
-	namespace string
-	values    map[string]string // by name of the index; a label that is absent is missing
+	address uintptr
+	hash    uint64
+	labels  labels.Set
+	fields  fields.Set
 }
 
-func newSample() *sample {
-	return &sample{seed: maphash.MakeSeed(), objects: map[string]sampled{}, namespaces: map[string]int{}, values: map[string]map[string]int{}}
+func newSample(indexed func(labels.Set, fields.Set) iter.Seq2[string, string]) *sample {
+	return &sample{
+		seed: maphash.MakeSeed(), indexed: indexed,
+		objects: map[string]sampled{}, namespaces: map[string]int{}, values: map[string]map[string]int{},
+	}
 }
 
 // observe is told of an object when an index function is called with it. The
 // Cacher does that once when it puts the object into the index and once when it
 // takes it out; when it reads everything anew, it only puts in
 // (k8s.io/apiserver pkg/storage/cacher/store/store_btree.go, updateElem).
-func (s *sample) observe(obj runtime.Object, valuesOf func(labels.Set, fields.Set) map[string]string, labelSet labels.Set, fieldSet fields.Set) {
-	namespace, key := fieldSet.Get(namespaceField), fieldSet.Get(namespaceField)+"/"+fieldSet.Get(nameField)
-	hash := maphash.String(s.seed, key)
+func (s *sample) observe(obj runtime.Object, labelSet labels.Set, fieldSet fields.Set) {
+	namespace, name := fieldSet.Get(namespaceField), fieldSet.Get(nameField)
+	hash := s.hash(namespace, name)
 	address := reflect.ValueOf(obj).Pointer()
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	if !s.selectsLocked(hash) {
 		return
 	}
+	key := namespace + "/" + name
 	before, known := s.objects[key]
 	if known {
 		s.forgetLocked(key, before)
@@ -72,10 +80,9 @@ func (s *sample) observe(obj runtime.Object, valuesOf func(labels.Set, fields.Se
 			return
 		}
 	}
-	entry := sampled{address: address, hash: hash, namespace: namespace, values: valuesOf(labelSet, fieldSet)}
-	s.objects[key] = entry
+	s.objects[key] = sampled{address: address, hash: hash, labels: labelSet, fields: fieldSet}
 	s.namespaces[namespace]++
-	for index, value := range entry.values {
+	for index, value := range s.indexed(labelSet, fieldSet) {
 		if s.values[index] == nil {
 			s.values[index] = map[string]int{}
 		}
@@ -86,12 +93,22 @@ func (s *sample) observe(obj runtime.Object, valuesOf func(labels.Set, fields.Se
 	}
 }
 
+// hash needs no memory, as most objects of a large cache are not in its sample.
+func (s *sample) hash(namespace, name string) uint64 {
+	var hash maphash.Hash
+	hash.SetSeed(s.seed)
+	_, _ = hash.WriteString(namespace)
+	_ = hash.WriteByte('/')
+	_, _ = hash.WriteString(name)
+	return hash.Sum64()
+}
+
 func (s *sample) selectsLocked(hash uint64) bool { return hash&(1<<s.shift-1) == 0 }
 
 func (s *sample) forgetLocked(key string, entry sampled) {
 	delete(s.objects, key)
-	lower(s.namespaces, entry.namespace)
-	for index, value := range entry.values {
+	lower(s.namespaces, entry.fields.Get(namespaceField))
+	for index, value := range s.indexed(entry.labels, entry.fields) {
 		lower(s.values[index], value)
 	}
 }
@@ -136,8 +153,8 @@ func (s *sample) exact() bool {
 	return s.shift == 0
 }
 
-// sampleMatch is told the name and the namespace of an object and its values by name of the index.
-type sampleMatch func(namespace, name string, values map[string]string) bool
+// sampleMatch is told the attributes of an object.
+type sampleMatch func(labels.Set, fields.Set) bool
 
 // matching estimates the objects that match.
 func (s *sample) matching(match sampleMatch) int {
@@ -145,8 +162,8 @@ func (s *sample) matching(match sampleMatch) int {
 	objects, shift := maps.Clone(s.objects), s.shift
 	s.lock.Unlock()
 	n := 0
-	for key, entry := range objects {
-		if match(entry.namespace, strings.TrimPrefix(key, entry.namespace+"/"), entry.values) {
+	for _, entry := range objects {
+		if match(entry.labels, entry.fields) {
 			n++
 		}
 	}
@@ -160,8 +177,8 @@ const fewSampled = 64
 func (s *sample) matchingFew(match sampleMatch) int {
 	few, total := s.few()
 	n := 0
-	for key, entry := range few {
-		if match(entry.namespace, strings.TrimPrefix(key, entry.namespace+"/"), entry.values) {
+	for _, entry := range few {
+		if match(entry.labels, entry.fields) {
 			n++
 		}
 	}

@@ -12,15 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 )
 
 // fill puts gadgets into the indexes as the Cacher does. The first is the only one
 // in its namespace; every second is hot; colors are different; every fourth has a team.
-func fill(t *testing.T, n int) (*indexSet, []*unstructured.Unstructured) {
+func fill(t *testing.T, indexes Indexes, n int) (*indexSet, []*unstructured.Unstructured) {
 	t.Helper()
-	set, _ := newIndexSet(gadgetIndexes(Trigger{}), gadgetAttributes(), newGadget())
+	set, _ := newIndexSet(indexes, gadgetAttributes(), newGadget())
 	var objects []*unstructured.Unstructured
 	for i := range n {
 		gadget := newGadget().(*unstructured.Unstructured)
@@ -54,7 +55,7 @@ func put(t *testing.T, set *indexSet, objects ...*unstructured.Unstructured) {
 }
 
 func TestSampleIsExactForFewObjects(t *testing.T) {
-	set, objects := fill(t, 1000)
+	set, objects := fill(t, gadgetIndexes(Trigger{}), 1000)
 	if got := set.sample.inScope(""); got != 1000 {
 		t.Errorf("got %d objects, want 1000", got)
 	}
@@ -75,7 +76,7 @@ func TestSampleIsExactForFewObjects(t *testing.T) {
 
 func TestSampleEstimatesManyObjects(t *testing.T) {
 	const n = 50_000
-	set, objects := fill(t, n)
+	set, objects := fill(t, gadgetIndexes(Trigger{}), n)
 	if got := len(set.sample.objects); got > sampleSize {
 		t.Errorf("the sample has %d objects, want at most %d", got, sampleSize)
 	}
@@ -97,8 +98,60 @@ func TestSampleEstimatesManyObjects(t *testing.T) {
 	}
 }
 
+// TestSampleWithoutIndex keeps the sample where no list reads an index, and no index beside it.
+func TestSampleWithoutIndex(t *testing.T) {
+	const n = 20_000
+	set, objects := fill(t, Indexes{}, n)
+	if got := len(set.sample.objects); got > sampleSize || got < sampleSize/4 {
+		t.Errorf("the sample has %d objects, want at most %d and not far fewer", got, sampleSize)
+	}
+	for name, tc := range map[string]struct {
+		fields, labels, namespace string
+		want                      int
+	}{
+		"everything":             {want: n},
+		"a label":                {labels: teamLabel + "=a", want: n / 4},
+		"no label":               {labels: "!" + teamLabel, want: n * 3 / 4},
+		"another label":          {labels: "other=a"},
+		"a field":                {fields: hotField + "=true", want: n / 2},
+		"a field and no label":   {fields: hotField + "=true", labels: "!" + teamLabel, want: n / 4},
+		"a label in a namespace": {labels: teamLabel + "=a", namespace: "many", want: n / 4},
+		"another namespace":      {labels: teamLabel + "=a", namespace: "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := set.estimateMatches(selecting(t, tc.fields, tc.labels), tc.namespace)
+			if diff := math.Abs(float64(got - tc.want)); diff > 0.2*float64(tc.want) {
+				t.Errorf("got %d, want about %d", got, tc.want)
+			}
+		})
+	}
+	if got := len(set.sample.values); len(set.names()) != 0 || len(set.served) != 0 || got != 0 {
+		t.Errorf("got the indexes %v and %v, and values of %d, want none", set.names(), set.served, got)
+	}
+	config := cacher.Config{}
+	set.apply(&config)
+	for name, function := range *config.Indexers {
+		if values, err := function(objects[0]); err != nil || len(values) != 0 {
+			t.Errorf("got the values %v and error %v of %s, want none", values, err, name)
+		}
+	}
+	put(t, set, objects[1:]...)
+	if got := set.sample.inScope(""); got != 0 {
+		t.Errorf("got %d objects when all were taken out, want none", got)
+	}
+}
+
+// TestSampleOfNamelessObjects knows nothing, and says so.
+func TestSampleOfNamelessObjects(t *testing.T) {
+	set, _ := newIndexSet(Indexes{}, func(kruntime.Object) (labels.Set, fields.Set, error) { return nil, fields.Set{}, nil }, newGadget())
+	put(t, set, newGadget().(*unstructured.Unstructured))
+	if got := set.estimateMatches(selecting(t, "", "a=b"), ""); set.samples() || got != -1 {
+		t.Errorf("got an estimate of %d, want -1", got)
+	}
+}
+
 func TestListReadsTheFewest(t *testing.T) {
-	set, _ := fill(t, 20_000)
+	set, _ := fill(t, gadgetIndexes(Trigger{}), 20_000)
 	for name, tc := range map[string]struct {
 		fields, labels, namespace string
 		wantField, wantLabel      string
@@ -136,7 +189,7 @@ func TestListReadsTheFewest(t *testing.T) {
 // TestWatchesOfMostObjectsAreNotTriggered fills a set in which one value is that of
 // all objects, one of half of them, and others are rare.
 func TestWatchesOfMostObjectsAreNotTriggered(t *testing.T) {
-	set, _ := fill(t, 1000)
+	set, _ := fill(t, gadgetIndexes(Trigger{}), 1000)
 	for name, tc := range map[string]struct {
 		trigger        Trigger
 		fields, labels string
