@@ -67,6 +67,10 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 	if err := addCertificates(mgr, opts, connections, authorities, replica); err != nil {
 		return err
 	}
+	dependents, err := opts.DependentKinds()
+	if err != nil {
+		return err
+	}
 	moves := annexedgroup.NewMetrics()
 	if err := moves.Register(ctrlmetrics.Registry.Register); err != nil {
 		return err
@@ -79,6 +83,7 @@ func Run(ctx context.Context, opts options.CompletedOptions) error {
 		Leading:     leading,
 
 		HostRequestTimeout: opts.HostRequestTimeout,
+		Dependents:         dependents,
 	}
 	registerWebhooks(mgr.GetWebhookServer(), reconciler)
 	if err := addController(mgr, reconciler, connections.Annex.Groups, authorities.Annex.Known()); err != nil {

@@ -68,27 +68,14 @@ func resourcesWith(dependents []dependent) []schema.GroupResource {
 	return resources
 }
 
-// findDependents lists the metadata of everything in the cluster, but for the
+// findDependents lists the metadata of everything that is searched, but for the
 // group itself, and returns what names one of the owners by its old UID.
 func (r *Reconciler) findDependents(ctx context.Context, group string, owners hostcopy.Owners) ([]dependent, error) {
-	lists, err := r.Connections.Host.Kube.Discovery().ServerPreferredResources()
+	s, err := r.searchFor(group)
 	if err != nil {
-		// Dependents that are not found now would be deleted when their group answers again.
-		return nil, fmt.Errorf("discovering the cluster's resources, among which dependents of objects with new UIDs have to be looked for: %w: mend the groups that do not answer or delete their APIServices", err)
+		return nil, err
 	}
-	var resources []schema.GroupVersionResource
-	for _, list := range lists {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil || version.Group == group {
-			continue
-		}
-		for i := range list.APIResources {
-			if mayDepend(&list.APIResources[i]) {
-				resources = append(resources, version.WithResource(list.APIResources[i].Name))
-			}
-		}
-	}
-	return r.dependentsIn(ctx, resources, owners)
+	return r.dependentsIn(ctx, s.resources, owners)
 }
 
 // mayDepend says that objects of a resource can have owners that the garbage
@@ -98,23 +85,35 @@ func mayDepend(resource *metav1.APIResource) bool {
 	return resource.Name != "events" && slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "patch")
 }
 
+// dependentsIn fails with all resources that may not be listed, because each of them may have dependents.
 func (r *Reconciler) dependentsIn(ctx context.Context, resources []schema.GroupVersionResource, owners hostcopy.Owners) ([]dependent, error) {
 	var mu sync.Mutex
 	var found []dependent
+	var refused []schema.GroupResource
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.SetLimit(parallelLists)
 	for _, resource := range resources {
 		tasks.Go(func() error {
-			return r.eachOwned(ctx, resource, func(object *metav1.PartialObjectMetadata) {
+			err := r.eachOwned(ctx, resource, func(object *metav1.PartialObjectMetadata) {
 				if _, changed := repaired(object.OwnerReferences, owners); changed {
 					mu.Lock()
 					defer mu.Unlock()
 					found = append(found, dependent{resource: resource, namespace: object.Namespace, name: object.Name})
 				}
 			})
+			if apierrors.IsForbidden(err) {
+				mu.Lock()
+				defer mu.Unlock()
+				refused = append(refused, resource.GroupResource())
+				return nil
+			}
+			return err
 		})
 	}
-	return found, tasks.Wait()
+	if err := tasks.Wait(); err != nil {
+		return nil, err
+	}
+	return found, mayNotSearch("list", refused)
 }
 
 // eachOwned lists a resource by metadata. One that has gone has no objects.
@@ -212,8 +211,11 @@ func (r *Reconciler) repair(ctx context.Context, d dependent, owners hostcopy.Ow
 		return err
 	})
 	// In a namespace that is gone nobody can write to it.
-	if err != nil && !gone.Object(err, d.name) && !gone.Object(err, d.namespace) {
-		return fmt.Errorf("repairing the ownerReferences of %s %s/%s: %w", d.resource.GroupResource(), d.namespace, d.name, err)
+	if err == nil || gone.Object(err, d.name) || gone.Object(err, d.namespace) {
+		return nil
 	}
-	return nil
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w: let annex-controller patch it, the garbage collector is kept off until then", err)
+	}
+	return fmt.Errorf("repairing the ownerReferences of %s %s/%s: %w", d.resource.GroupResource(), d.namespace, d.name, err)
 }

@@ -16,6 +16,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,6 +37,9 @@ type Reconciler struct {
 	Leading func(context.Context) (bool, error)
 	// HostRequestTimeout is how long a request lives at most that is under way in a kube-apiserver.
 	HostRequestTimeout time.Duration
+	// Dependents are all that objects of groups can own, besides objects of the same
+	// group. Group and resource may be "*". None means everything in the cluster.
+	Dependents []schema.GroupResource
 	// Metrics are told what happens. Nil counts nothing.
 	Metrics *Metrics
 
@@ -146,7 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // waitsForUser says that trying again soon would not help.
 func waitsForUser(err error) bool {
-	for _, cause := range []error{errNewUIDs, errStrayWrites, errOrphans, errRouted, errRestored} {
+	for _, cause := range []error{errNewUIDs, errStrayWrites, errOrphans, errRouted, errRestored, errMayNotSearch, errNoSuchKind} {
 		if errors.Is(err, cause) {
 			return true
 		}

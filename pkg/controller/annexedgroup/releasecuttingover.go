@@ -138,11 +138,10 @@ func (r *Reconciler) prepareOwners(ctx context.Context, group *kubeannexv1alpha1
 		return err
 	}
 	if dependents == nil {
-		found, err := r.findDependents(ctx, group.Name, owners)
-		if err != nil {
+		var err error
+		if dependents, err = r.repairable(ctx, group.Name, owners); err != nil {
 			return err
 		}
-		dependents = resourcesWith(found)
 	}
 	return r.holdCollector(ctx, group.Name, dependents)
 }

@@ -52,11 +52,9 @@ func (r *Reconciler) release(ctx context.Context, group *kubeannexv1alpha1.Annex
 		last = differences
 	}
 	if len(s.owners) > 0 {
-		found, err := r.findDependents(ctx, group.Name, s.owners)
-		if err != nil {
+		if s.dependents, err = r.repairable(ctx, group.Name, s.owners); err != nil {
 			return outcome{}, err
 		}
-		s.dependents = resourcesWith(found)
 		// Here it costs no time of writers.
 		if err := r.holdCollector(ctx, group.Name, s.dependents); err != nil {
 			return outcome{}, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -52,6 +53,8 @@ type Options struct {
 	HostSampling time.Duration
 	// HostRequestTimeout is the --request-timeout of the host's kube-apiservers.
 	HostRequestTimeout time.Duration
+	// Dependents are the kinds that objects of groups can own, as group/resource. Empty means all.
+	Dependents []string
 	// Webhook is the controller's own server.
 	Webhook WebhookOptions
 	// Certificates say who issues them.
@@ -121,6 +124,9 @@ func (o *Options) addMoveFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.HostRequestTimeout, "host-request-timeout", o.HostRequestTimeout,
 		"How long a request may live in kube-apiserver: its --request-timeout. For so long after an adoption a write of before it may still arrive in the cluster's etcd, "+
 			"so the cluster's own copies are compared once more then, and a release waits for that.")
+	fs.StringSliceVar(&o.Dependents, "dependents", o.Dependents,
+		"All kinds that objects of adopted groups own, as group/resource, such as /configmaps,apps/deployments,argoproj.io/*. A release that gives objects new UIDs repairs the owner references there "+
+			"and in the group itself; what else names them as owners, the cluster's garbage collector deletes after it. By default every kind of the cluster is searched, which annex-controller has to be allowed to list.")
 }
 
 func (o *Options) addAnnexFlags(fs *pflag.FlagSet) {
@@ -175,6 +181,9 @@ func (o CompletedOptions) Validate() []error {
 	if o.Namespace == "" {
 		errs = append(errs, errors.New("--namespace is empty: name the namespace of annex-controller"))
 	}
+	if _, err := o.DependentKinds(); err != nil {
+		errs = append(errs, err)
+	}
 	errs = append(errs, o.validateFiles()...)
 	errs = append(errs, o.Certificates.validate()...)
 	if o.Webhook.Port < 1 || o.Webhook.Port > 65535 {
@@ -214,6 +223,19 @@ func (o CompletedOptions) validateFiles() []error {
 		errs = append(errs, errors.New("--webhook-cert-dir is empty: name the directory with tls.crt and tls.key, or add --issue-certificates"))
 	}
 	return errs
+}
+
+// DependentKinds takes the kinds of --dependents apart.
+func (o CompletedOptions) DependentKinds() ([]schema.GroupResource, error) {
+	var kinds []schema.GroupResource
+	for _, kind := range o.Dependents {
+		group, resource, ok := strings.Cut(kind, "/")
+		if !ok || resource == "" || strings.Contains(resource, "/") {
+			return nil, fmt.Errorf("--dependents has %q: write group/resource, such as /configmaps or apps/deployments", kind)
+		}
+		kinds = append(kinds, schema.GroupResource{Group: group, Resource: resource})
+	}
+	return kinds, nil
 }
 
 // ParseService takes the namespace/name:port of --annex-service apart.

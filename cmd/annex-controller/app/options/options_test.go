@@ -43,14 +43,15 @@ func parse(t *testing.T, args ...string) CompletedOptions {
 
 func TestFlagsReachTheirFields(t *testing.T) {
 	got := parse(t, "--kubeconfig=a", "--annex-kubeconfig=b", "--annex-service=ns/svc:1", "--annex-ca-file=c",
-		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--host-request-timeout=2m", "--webhook-bind-address=d", "--webhook-port=2",
+		"--host-endpoints=https://h1,https://h2", "--annex-endpoints=https://a1", "--host-sampling=1s", "--host-request-timeout=2m", "--dependents=/pods,apps/*", "--webhook-bind-address=d", "--webhook-port=2",
 		"--webhook-cert-dir=e", "--webhook-ca-file=f", "--webhook-url=https://g/", "--namespace=h", "--leader-elect=false",
 		"--health-probe-bind-address=i", "--metrics-bind-address=j",
 		"--issue-certificates", "--certificate-validity=3h", "--authority-validity=4h", "--certificate-settling-time=5s", "--etcd-members=k,l", "--cluster-domain=m.test")
 	want := Options{
 		Kubeconfig: "a", AnnexKubeconfig: "b", AnnexService: "ns/svc:1", AnnexCAFile: "c",
 		HostEndpoints: []string{"https://h1", "https://h2"}, AnnexEndpoints: []string{"https://a1"}, HostSampling: time.Second, HostRequestTimeout: 2 * time.Minute,
-		Webhook: WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
+		Dependents: []string{"/pods", "apps/*"},
+		Webhook:    WebhookOptions{BindAddress: "d", Port: 2, CertDir: "e", CAFile: "f", URL: "https://g"},
 		Certificates: CertificateOptions{
 			Issue: true, Validity: 3 * time.Hour, AuthorityValidity: 4 * time.Hour, Settling: 5 * time.Second,
 			EtcdMembers: []string{"k", "l"}, ClusterDomain: "m.test",
@@ -95,6 +96,10 @@ func TestValidate(t *testing.T) {
 		"no address":       {args: append(good, "--host-endpoints=10.0.0.1:6443"), want: []string{`--host-endpoints has "10.0.0.1:6443": write https://host:port`}},
 		"without TLS":      {args: append(good, "--webhook-url=http://127.0.0.1:1"), want: []string{`--webhook-url has "http://127.0.0.1:1"`}},
 		"a long sampling":  {args: append(good, "--host-sampling=5s"), want: []string{"--host-sampling is 5s: it must be between 0 and 1.5s"}},
+		"kinds":            {args: append(good, "--dependents=/configmaps,apps/*,*/*")},
+		"a kind alone":     {args: append(good, "--dependents=/pods,configmaps"), want: []string{`--dependents has "configmaps": write group/resource`}},
+		"a group alone":    {args: append(good, "--dependents=apps/"), want: []string{`--dependents has "apps/"`}},
+		"a subresource":    {args: append(good, "--dependents=/pods/status"), want: []string{`--dependents has "/pods/status"`}},
 		"a webhook port 0": {args: append(good, "--webhook-port=0"), want: []string{"--webhook-port is 0"}},
 	}
 	for name, tc := range cases {
