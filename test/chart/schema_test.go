@@ -102,6 +102,10 @@ func TestRefusedValues(t *testing.T) {
 			args: []string{"--set=apiserver.extraArgs={v=4}"},
 			want: []string{"at '/apiserver/extraArgs/0'", "does not match pattern '^--'"},
 		},
+		"a plug-in that annex does not have": {
+			args: []string{"--set=apiserver.enableAdmissionPlugins={PodSecurity}"},
+			want: []string{"at '/apiserver/enableAdmissionPlugins/0'", "value must be one of"},
+		},
 		"a label that is no text": {
 			args: []string{"--set=commonLabels.answer=42"},
 			want: []string{"at '/commonLabels/answer'", "got number, want string"},

@@ -232,6 +232,7 @@ func TestRulesWithoutNames(t *testing.T) {
 		controller + "annexedgroups/status":                       "the same",
 		controller + "annexedgroups/import":                       "the same",
 		controller + "customresourcedefinitions":                  "the same",
+		controller + "customresourcedefinitions/status":           "the same",
 		controller + "apiservices":                                "the same",
 		controller + "validatingwebhookconfigurations":            "fences and holds have names of groups",
 		"ClusterRole /annex-controller:adopted-groups *":          "objects of adopted groups",

@@ -4,6 +4,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,6 +114,62 @@ func TestFlagsExist(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAdmittedRequests says whom annex-apiserver lets in and by which plug-ins it
+// admits objects, with the values that follow the flags of the kube-apiserver.
+func TestAdmittedRequests(t *testing.T) {
+	tests := map[string]struct {
+		args                       []string
+		wantAnonymous, wantPlugins string
+	}{
+		"by default":              {wantAnonymous: "false"},
+		"with anonymous requests": {args: []string{"--set=apiserver.anonymousAuth=true"}, wantAnonymous: "true"},
+		// As an upgrade with --reuse-values has it.
+		"with values of an earlier chart": {args: []string{"--set=apiserver.anonymousAuth=null", "--set=apiserver.enableAdmissionPlugins=null"}, wantAnonymous: "false"},
+		"with more plug-ins": {
+			args:          []string{"--set=apiserver.enableAdmissionPlugins={OwnerReferencesPermissionEnforcement,ResourceQuota}"},
+			wantAnonymous: "false", wantPlugins: "OwnerReferencesPermissionEnforcement,ResourceQuota",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			container := containerOf(t, documents(t, render(t, test.args...)), "annex-apiserver")
+			if got := valueOf(container, "--anonymous-auth="); got != test.wantAnonymous {
+				t.Errorf("--anonymous-auth=%s, want %s", got, test.wantAnonymous)
+			}
+			if got := valueOf(container, "--enable-admission-plugins="); got != test.wantPlugins {
+				t.Errorf("--enable-admission-plugins=%s, want %q", got, test.wantPlugins)
+			}
+		})
+	}
+}
+
+// TestPluginsExist compares the plug-ins that the values may name with those of annex-apiserver.
+func TestPluginsExist(t *testing.T) {
+	output, err := exec.CommandContext(t.Context(), path(t, "_output/bin/annex-apiserver"), "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("annex-apiserver --help: %v: run make build", err)
+	}
+	match := regexp.MustCompile(`Comma-delimited list of admission plugins: ([\w, ]+)\.`).FindStringSubmatch(strings.Join(strings.Fields(string(output)), " "))
+	if match == nil {
+		t.Fatal("annex-apiserver --help names no admission plug-ins")
+	}
+	content, err := os.ReadFile(filepath.Join(chart(t), "values.schema.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{}
+	if err := json.Unmarshal(content, &values); err != nil {
+		t.Fatal(err)
+	}
+	named, _, err := unstructured.NestedStringSlice(values, "properties", "apiserver", "properties", "enableAdmissionPlugins", "items", "enum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(match[1], ", "), named); diff != "" {
+		t.Errorf("plug-ins (-annex-apiserver +values.schema.json):\n%s", diff)
+	}
 }
 
 // TestAddresses finds what would listen on more than the pod's own address.
