@@ -314,8 +314,6 @@ type observer struct {
 	lock   sync.Mutex
 	since  uint64
 	events []sighting
-	// late says that etcd may answer the watch, as the storage was opened after it.
-	late bool
 }
 
 // open starts the watch where the last one has ended, on the storage that is open now. It
@@ -358,14 +356,10 @@ func (o *observer) read(ctx context.Context, opened watch.Interface) {
 	}
 }
 
-// add remembers an event. etcd sends bookmarks that nobody has asked for on all watches of a
-// connection when a cache asks for one (k8s.io/apiserver pkg/storage/etcd3/watcher.go, startWatching).
+// add remembers an event.
 func (o *observer) add(event sighting) {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	if o.late && event.Type == watch.Bookmark {
-		return
-	}
 	o.events = append(o.events, event)
 }
 
@@ -424,7 +418,7 @@ func (o *observer) check(t testing.TB, w *twins) {
 func (o *observer) forget(revision uint64) {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	o.since, o.events, o.late = revision, nil, o.name == "indexed"
+	o.since, o.events = revision, nil
 }
 
 func (o *observer) compare(t testing.TB, w *twins) {

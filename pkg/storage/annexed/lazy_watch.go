@@ -111,6 +111,9 @@ func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.Lis
 		release()
 		return nil, true, err
 	}
+	if !opts.Predicate.AllowWatchBookmarks {
+		fromEtcd = newUnmarkedWatch(fromEtcd)
+	}
 	timer := time.AfterFunc(r.lateWatchPeriod, func() {
 		fromEtcd.Stop()
 		release()
@@ -119,4 +122,41 @@ func (r *rotation) watchMissed(ctx context.Context, key string, opts storage.Lis
 		timer.Stop()
 		release()
 	}), true, nil
+}
+
+// unmarkedWatch is a watch without bookmarks. etcd sends those that a cache asks for to all watches of a connection, also to
+// those of clients that want none (k8s.io/apiserver pkg/storage/etcd3/watcher.go, startWatching).
+type unmarkedWatch struct {
+	watch.Interface
+	events chan watch.Event
+	stop   func()
+}
+
+// newUnmarkedWatch returns a watch over another one, which ends with it.
+func newUnmarkedWatch(inner watch.Interface) *unmarkedWatch {
+	stopped := make(chan struct{})
+	w := &unmarkedWatch{Interface: inner, events: make(chan watch.Event), stop: sync.OnceFunc(func() { close(stopped) })}
+	go func() {
+		defer close(w.events)
+		for event := range inner.ResultChan() {
+			if event.Type == watch.Bookmark {
+				continue
+			}
+			select {
+			case w.events <- event:
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return w
+}
+
+// ResultChan implements watch.Interface.
+func (w *unmarkedWatch) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements watch.Interface.
+func (w *unmarkedWatch) Stop() {
+	w.stop()
+	w.Interface.Stop()
 }

@@ -185,3 +185,38 @@ func TestLateness(t *testing.T) {
 		})
 	}
 }
+
+// TestUnmarkedWatch leaves bookmarks out, and ends with the watch below it and when it is stopped, whether it is read or not.
+func TestUnmarkedWatch(t *testing.T) {
+	event := func(kind watch.EventType) watch.Event { return watch.Event{Type: kind, Object: &example.Pod{}} }
+	sent := []watch.Event{event(watch.Bookmark), event(watch.Added), event(watch.Bookmark), event(watch.Modified), event(watch.Deleted), event(watch.Error)}
+	t.Run("read to its end", func(t *testing.T) {
+		inner := watch.NewFakeWithChanSize(len(sent), false)
+		for _, e := range sent {
+			inner.Action(e.Type, e.Object)
+		}
+		inner.Stop()
+		var got []watch.EventType
+		for e := range newUnmarkedWatch(inner).ResultChan() {
+			got = append(got, e.Type)
+		}
+		if diff := cmp.Diff([]watch.EventType{watch.Added, watch.Modified, watch.Deleted, watch.Error}, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("stopped", func(t *testing.T) {
+		inner := watch.NewFakeWithChanSize(len(sent), false)
+		watched := newUnmarkedWatch(inner)
+		for _, e := range sent {
+			inner.Action(e.Type, e.Object)
+		}
+		watched.Stop()
+		watched.Stop()
+		for open := true; open; {
+			_, open = <-watched.ResultChan()
+		}
+		if !inner.IsStopped() {
+			t.Error("the watch below goes on")
+		}
+	})
+}

@@ -54,7 +54,7 @@ var _ http.RoundTripper = &patient{}
 func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	for {
 		response, err := p.next.RoundTrip(request)
-		if err != nil || response.StatusCode != http.StatusTooManyRequests || request.Body != nil {
+		if err != nil || response.StatusCode != http.StatusTooManyRequests || request.Body != nil && request.Body != http.NoBody {
 			return response, err
 		}
 		seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))

@@ -36,8 +36,12 @@ func TestAgentWaitsWhenThrottled(t *testing.T) {
 	if err := answer.Expect(1); err != nil {
 		t.Error(err)
 	}
-	if got := throttled.Load(); got != 2 {
-		t.Errorf("%d requests were put off, wanted are 2", got)
+	requests.Store(0)
+	if err := agent.Send(t.Context(), http.MethodGet, server.URL, "", nil); err != nil {
+		t.Error(err)
+	}
+	if got := throttled.Load(); got != 4 {
+		t.Errorf("%d requests were put off, wanted are 4", got)
 	}
 }
 

@@ -110,6 +110,7 @@ func (s *storm) Metrics() []Metric {
 			Metric{Name: way.name + ".cpu", Title: way.title + ": CPU an agent", Unit: report.Seconds, Better: Lower},
 			Metric{Name: way.name + ".peak", Title: way.title + ": peak RSS of the API servers", Unit: report.Bytes, Better: Lower},
 			Metric{Name: way.name + ".bystander", Title: way.title + ": p99 of GET of a ConfigMap on the host meanwhile", Unit: report.Seconds, Better: Lower},
+			Metric{Name: way.name + ".refused", Title: way.title + ": such GETs put off (429)", Better: Lower},
 		)
 	}
 	return metrics
@@ -177,6 +178,7 @@ func (s *storm) measure(ctx context.Context, c *cluster.Cluster, side cluster.Si
 	sample.Metrics[way.name+".cpu"] = cpu / float64(len(times)*s.count)
 	sample.Metrics[way.name+".peak"] = float64(usage.Peak)
 	sample.Metrics[way.name+".bystander"] = bystander.latencies.Summary().P99
+	sample.Metrics[way.name+".refused"] = float64(bystander.throttled.Load())
 	return nil
 }
 
@@ -337,10 +339,11 @@ const (
 )
 
 // bystander reads something small from the host at a fixed pace, whether or not
-// the answer before has come.
+// the answer before has come. A request that is put off is sent again, and its latency is that of all.
 type bystander struct {
 	config    *rest.Config
 	latencies measure.Latencies
+	throttled client.Throttled
 	recorder  *measure.Recorder
 	client    *client.Client
 }
@@ -349,7 +352,7 @@ func newBystander(config *rest.Config) (*bystander, error) {
 	b := &bystander{config: config}
 	b.recorder = b.latencies.Recorder(0)
 	var err error
-	b.client, err = client.New(config)
+	b.client, err = client.NewAgent(config, &b.throttled)
 	return b, err
 }
 

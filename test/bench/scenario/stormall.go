@@ -63,6 +63,7 @@ func (s *stormAll) Metrics() []Metric {
 		{Name: "rate", Title: "synced", Unit: "agents/s", Better: Higher},
 		{Name: "peak", Title: "peak RSS of the API servers", Unit: report.Bytes, Better: Lower},
 		{Name: "bystander", Title: "p99 of GET of a ConfigMap on the host meanwhile", Unit: report.Seconds, Better: Lower},
+		{Name: "refused", Title: "such GETs put off (429)", Better: Lower},
 		{Name: "throttled", Title: "requests put off (429)", Better: Lower},
 		{Name: "failed", Title: "requests without an answer", Better: Lower},
 	}
@@ -114,7 +115,7 @@ func (s *stormAll) Round(ctx context.Context, c *cluster.Cluster, side cluster.S
 	closeAll(waiting)
 	return Sample{Metrics: map[string]float64{
 		"synced": float64(done.agents.Load()), "time": took.Seconds(), "rate": float64(done.agents.Load()) / took.Seconds(),
-		"peak": float64(usage.Peak), "bystander": bystander.latencies.Summary().P99,
+		"peak": float64(usage.Peak), "bystander": bystander.latencies.Summary().P99, "refused": float64(bystander.throttled.Load()),
 		"throttled": float64(s.storm.agents.throttled.Load()), "failed": float64(done.failed.Load()),
 	}}, settle(ctx, side)
 }
