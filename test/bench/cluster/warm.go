@@ -47,35 +47,29 @@ func (c *Cluster) Warm(ctx context.Context) error {
 // MeasureIdle measures Idle, what servers use while nobody asks for anything: it is
 // part of every CPU time that is measured.
 func (c *Cluster) MeasureIdle(ctx context.Context) error {
-	var err error
-	c.Idle, err = c.IdleNow(ctx)
-	return err
-}
-
-// IdleNow measures the same as Idle, in the present state of the servers.
-func (c *Cluster) IdleNow(ctx context.Context) (map[string]float64, error) {
 	before := map[string]measure.Usage{}
 	var err error
 	for _, side := range c.Sides() {
 		if before[side.Name], err = measure.Processes(side.PIDs()...); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	start := time.Now()
 	select {
 	case <-time.After(idleWindow):
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	idle := map[string]float64{}
 	for _, side := range c.Sides() {
 		after, err := measure.Processes(side.PIDs()...)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		idle[side.Name] = after.Since(before[side.Name]).CPU.Seconds() / time.Since(start).Seconds()
 	}
-	return idle, nil
+	c.Idle = idle
+	return nil
 }
 
 // WaitForCache waits until a LIST from the cache of a side has so many objects of a kind.

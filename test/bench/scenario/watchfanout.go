@@ -49,7 +49,7 @@ type watchFanout struct {
 	agents *agents
 	// fanouts are those of each side, by its name.
 	fanouts map[string]*fanout
-	// idle is what servers use with open watches while nothing changes, as Cluster.Idle is without.
+	// idle is what servers use without watches and updates. What open watches cost besides is counted.
 	idle map[string]float64
 }
 
@@ -108,7 +108,7 @@ func (s *watchFanout) Metrics() []Metric {
 
 // Prepare implements Scenario. It measures what is measured without watchers.
 func (s *watchFanout) Prepare(ctx context.Context, c *cluster.Cluster) error {
-	s.watchers = min(mostWatchers, c.Sizes.Nodes)
+	s.watchers, s.idle = min(mostWatchers, c.Sizes.Nodes), c.Idle
 	var err error
 	if s.agents, err = newAgents(ctx, c); err != nil {
 		return err
@@ -133,11 +133,7 @@ func (s *watchFanout) Prepare(ctx context.Context, c *cluster.Cluster) error {
 		}
 		c.Progress("%s: %d watches on %s are open after %.1f s", s.Name(), s.watchers, side.Name, time.Since(start).Seconds())
 	}
-	if err := settle(ctx, c.Sides()...); err != nil {
-		return err
-	}
-	s.idle, err = c.IdleNow(ctx)
-	return err
+	return settle(ctx, c.Sides()...)
 }
 
 // runWithout measures the updates without watchers, as the runner does those with them.
@@ -149,7 +145,7 @@ func (s *watchFanout) runWithout(ctx context.Context, c *cluster.Cluster) error 
 				return err
 			}
 			f := s.fanouts[side.Name]
-			without, err := s.run(ctx, f, c.Idle)
+			without, err := s.run(ctx, f)
 			if err != nil {
 				return fmt.Errorf("updating without watchers on %s: %w", side.Name, err)
 			}
@@ -164,7 +160,7 @@ func (s *watchFanout) Round(_ context.Context, _ *cluster.Cluster, side cluster.
 	f := s.fanouts[side.Name]
 	without, ended := f.without[0], f.watching.ended.Load()
 	f.without = f.without[min(1, len(f.without)-1):]
-	with, err := s.run(f.watching.ctx, f, s.idle)
+	with, err := s.run(f.watching.ctx, f)
 	if err != nil {
 		// What ended the watches comes first: it also ended the updates.
 		return Sample{}, errors.Join(f.watching.close(), err)
@@ -187,8 +183,8 @@ type fanned struct {
 	latencies measure.Summary
 }
 
-// run sends updates and, with watchers, waits for all their events. Idle is what the sides use without updates.
-func (s *watchFanout) run(ctx context.Context, f *fanout, idle map[string]float64) (fanned, error) {
+// run sends updates and, with watchers, waits for all their events.
+func (s *watchFanout) run(ctx context.Context, f *fanout) (fanned, error) {
 	u := newUpdates(f.next, s.updates, s.watchers, f.own.offset)
 	f.next += s.updates
 	pids := f.side.PIDs()
@@ -211,7 +207,7 @@ func (s *watchFanout) run(ctx context.Context, f *fanout, idle map[string]float6
 	if err != nil {
 		return fanned{}, err
 	}
-	alone := idle[f.side.Name] * time.Since(start).Seconds()
+	alone := s.idle[f.side.Name] * time.Since(start).Seconds()
 	return fanned{
 		cpu: after.Since(before).CPU.Seconds() - alone, rate: float64(s.updates) / took.Seconds(), latencies: u.latencies(),
 	}, nil
