@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDependents says what annex-controller searches: all that it may list, and
-// nothing else. A release would stop at anything else.
+// TestDependents says what annex-controller searches: everything, at which a release stops that may not
+// list something, until somebody says that what the chart knows is all.
 func TestDependents(t *testing.T) {
 	tests := map[string]struct {
 		args []string
@@ -24,13 +24,22 @@ func TestDependents(t *testing.T) {
 		"every group beside a named one": {
 			args: []string{"--set=rbac.adoptedGroups={argoproj.io,*}"},
 		},
+		"every group, and all dependents": {
+			args: []string{"--set=rbac.dependentsComplete=true"},
+		},
 		"named groups": {
 			args: []string{"--set=rbac.adoptedGroups={argoproj.io,wgpolicyk8s.io}"},
+		},
+		"named groups and some dependents": {
+			args: []string{"--set=rbac.adoptedGroups={argoproj.io}", "--set-json=rbac.dependents=[{\"apiGroups\":[\"\"],\"resources\":[\"pods\"]}]"},
+		},
+		"named groups that own nothing else": {
+			args: []string{"--set=rbac.adoptedGroups={argoproj.io,wgpolicyk8s.io}", "--set=rbac.dependentsComplete=true"},
 			want: "argoproj.io/*,wgpolicyk8s.io/*",
 		},
-		"named groups and dependents": {
+		"named groups and all dependents": {
 			args: []string{
-				"--set=rbac.adoptedGroups={argoproj.io}",
+				"--set=rbac.adoptedGroups={argoproj.io}", "--set=rbac.dependentsComplete=true",
 				"--set-json=rbac.dependents=[{\"apiGroups\":[\"\",\"apps\"],\"resources\":[\"pods\",\"deployments\"]},{\"apiGroups\":[\"batch\",\"argoproj.io\"],\"resources\":[\"*\"]}]",
 			},
 			want: "argoproj.io/*,/pods,/deployments,apps/pods,apps/deployments,batch/*",

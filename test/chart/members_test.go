@@ -19,8 +19,9 @@ import (
 // etcd: those of annex leave their pods as they are, and with them a quorum.
 func TestMembersOutliveUpgrades(t *testing.T) {
 	const (
-		ready   = `{"status":{"replicas":3,"readyReplicas":1}}`
-		nobody  = `{"status":{"replicas":3,"readyReplicas":0}}`
+		ready   = `{"status":{"replicas":3,"readyReplicas":1,"currentRevision":"a","updateRevision":"a"}}`
+		nobody  = `{"status":{"replicas":3,"readyReplicas":0,"currentRevision":"a","updateRevision":"a"}}`
+		halfway = `{"status":{"replicas":3,"readyReplicas":2,"currentRevision":"a","updateRevision":"b"}}`
 		earlier = "ghcr.io/kubeannex/annex:8.8.8"
 		later   = "ghcr.io/kubeannex/annex:9.9.9"
 	)
@@ -41,6 +42,7 @@ func TestMembersOutliveUpgrades(t *testing.T) {
 		"another registry":              {args: []string{"--set=image.repository=registry.example.com/annex"}, status: ready, wantSeed: "registry.example.com/annex:9.9.9"},
 		"a named image":                 {args: []string{"--set=etcd.statefulset.seedImage=" + later}, status: ready, wantSeed: later},
 		"members that have never begun": {status: nobody, wantSeed: later},
+		"a change that is not at all":   {status: halfway, wantSeed: later},
 	}
 	const release = "members"
 	before := version(t, "8.8.8")

@@ -79,10 +79,13 @@ func (r *Reconciler) findDependents(ctx context.Context, group string, owners ho
 }
 
 // mayDepend says that objects of a resource can have owners that the garbage
-// collector looks after. Events it ignores
+// collector looks after. It ignores the events of both groups and no others
 // (kubernetes/pkg/controller/garbagecollector.DefaultIgnoredResources).
-func mayDepend(resource *metav1.APIResource) bool {
-	return resource.Name != "events" && slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "patch")
+func mayDepend(kind schema.GroupResource, resource *metav1.APIResource) bool {
+	if kind.Resource == "events" && (kind.Group == "" || kind.Group == "events.k8s.io") {
+		return false
+	}
+	return slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "patch")
 }
 
 // dependentsIn fails with all resources that may not be listed, because each of them may have dependents.

@@ -23,10 +23,10 @@ const anyKind = "*"
 
 // errMayNotSearch holds a release. A dependent that is skipped would be deleted.
 var errMayNotSearch = errors.New("grant that to annex-controller (ClusterRole annex-controller:adopted-groups), " +
-	"or name all kinds that objects of the group own in rbac.dependents of the chart (--dependents), and nothing else is searched")
+	"or name all kinds that objects of the group own in rbac.dependents of the chart and set rbac.dependentsComplete (--dependents), and nothing else is searched")
 
 // errNoSuchKind holds a release. What was meant by the name would not be searched.
-var errNoSuchKind = errors.New("correct rbac.dependents of the chart (--dependents)")
+var errNoSuchKind = errors.New("correct rbac.dependents and rbac.adoptedGroups of the chart (--dependents)")
 
 // search is where dependents are looked for.
 type search struct {
@@ -43,7 +43,7 @@ func (r *Reconciler) searchFor(group string) (*search, error) {
 		return nil, fmt.Errorf("discovering the cluster's resources, among which dependents of objects with new UIDs have to be looked for: %w: mend the groups that do not answer or delete their APIServices", err)
 	}
 	s := &search{unknown: slices.DeleteFunc(slices.Clone(r.Dependents), func(kind schema.GroupResource) bool {
-		return kind.Resource == anyKind || kind.Group == group
+		return kind.Group == anyKind && kind.Resource == anyKind || kind.Group == group
 	})}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -53,7 +53,7 @@ func (r *Reconciler) searchFor(group string) (*search, error) {
 		for i := range list.APIResources {
 			found := version.WithResource(list.APIResources[i].Name)
 			s.unknown = slices.DeleteFunc(s.unknown, func(kind schema.GroupResource) bool { return covers(kind, found.GroupResource()) })
-			if mayDepend(&list.APIResources[i]) && r.searches(found.GroupResource()) {
+			if mayDepend(found.GroupResource(), &list.APIResources[i]) && r.searches(found.GroupResource()) {
 				s.resources = append(s.resources, found)
 			}
 		}

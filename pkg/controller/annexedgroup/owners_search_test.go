@@ -57,7 +57,7 @@ func (l *lab) discover(t *testing.T) {
 	reviews := list("authorization.k8s.io/v1", "subjectaccessreviews")
 	reviews.APIResources[0].Verbs = metav1.Verbs{"create"}
 	l.Connections.Host.Kube = &discovered{Interface: l.kube, lists: []*metav1.APIResourceList{
-		list("v1", "configmaps", "events", "secrets"), list("apps/v1", "deployments"), list(labGroup+"/v1", "morphs"), reviews,
+		list("v1", "configmaps", "events", "secrets"), list("apps/v1", "deployments"), list(labGroup+"/v1", "morphs"), list("weather.test/v1", "events"), reviews,
 	}}
 	owned := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -108,7 +108,7 @@ func kinds(names ...string) []schema.GroupResource {
 
 func TestSearchForDependents(t *testing.T) {
 	const toMend = ": grant that to annex-controller (ClusterRole annex-controller:adopted-groups), or name all kinds that objects of the group own in " +
-		"rbac.dependents of the chart (--dependents), and nothing else is searched"
+		"rbac.dependents of the chart and set rbac.dependentsComplete (--dependents), and nothing else is searched"
 	found := kinds("/configmaps")
 	cases := map[string]struct {
 		dependents []schema.GroupResource
@@ -119,10 +119,10 @@ func TestSearchForDependents(t *testing.T) {
 		wantErr    string
 	}{
 		"everything": {
-			wantListed: []string{"configmaps", "deployments.apps", "secrets"}, want: found,
+			wantListed: []string{"configmaps", "deployments.apps", "events.weather.test", "secrets"}, want: found,
 		},
 		"everything, some of which may not be listed": {
-			refused: []string{"list secrets", "list deployments"}, wantListed: []string{"configmaps", "deployments.apps", "secrets"},
+			refused: []string{"list secrets", "list deployments"}, wantListed: []string{"configmaps", "deployments.apps", "events.weather.test", "secrets"},
 			wantErr: "annex-controller may not list deployments.apps, list secrets, where dependents of objects with new UIDs have to be repaired" + toMend,
 		},
 		"what is named": {
@@ -142,13 +142,13 @@ func TestSearchForDependents(t *testing.T) {
 		"any group": {
 			dependents: kinds("*/secrets", "*/deployments"), wantListed: []string{"deployments.apps", "secrets"}, want: []schema.GroupResource{},
 		},
-		"the group itself, and one that is not installed": {
-			dependents: kinds(labGroup+"/*", labGroup+"/none", "argoproj.io/*"), want: []schema.GroupResource{},
+		"the group itself": {
+			dependents: kinds(labGroup+"/*", labGroup+"/none"), want: []schema.GroupResource{},
 		},
-		"a name that is none": {
-			dependents: kinds("/configmap", "apps/configmaps", "/events"),
-			wantErr: "the cluster has no configmap, configmaps.apps, where dependents of objects with new UIDs have to be looked for: " +
-				"correct rbac.dependents of the chart (--dependents)",
+		"names that are none": {
+			dependents: kinds("/configmap", "apps/configmaps", "/events", "aps/*"),
+			wantErr: "the cluster has no *.aps, configmap, configmaps.apps, where dependents of objects with new UIDs have to be looked for: " +
+				"correct rbac.dependents and rbac.adoptedGroups of the chart (--dependents)",
 		},
 	}
 	for name, tc := range cases {
