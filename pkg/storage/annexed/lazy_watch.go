@@ -135,7 +135,7 @@ type unmarkedWatch struct {
 // newUnmarkedWatch returns a watch over another one, which ends with it.
 func newUnmarkedWatch(inner watch.Interface) *unmarkedWatch {
 	stopped := make(chan struct{})
-	w := &unmarkedWatch{Interface: inner, events: make(chan watch.Event), stop: sync.OnceFunc(func() { close(stopped) })}
+	w := &unmarkedWatch{Interface: inner, events: make(chan watch.Event, cap(inner.ResultChan())), stop: sync.OnceFunc(func() { close(stopped) })}
 	go func() {
 		defer close(w.events)
 		for event := range inner.ResultChan() {

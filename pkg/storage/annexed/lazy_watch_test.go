@@ -6,6 +6,7 @@ package annexed
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -205,18 +206,17 @@ func TestUnmarkedWatch(t *testing.T) {
 		}
 	})
 	t.Run("stopped", func(t *testing.T) {
-		inner := watch.NewFakeWithChanSize(len(sent), false)
-		watched := newUnmarkedWatch(inner)
-		for _, e := range sent {
-			inner.Action(e.Type, e.Object)
-		}
-		watched.Stop()
-		watched.Stop()
-		for open := true; open; {
-			_, open = <-watched.ResultChan()
-		}
-		if !inner.IsStopped() {
-			t.Error("the watch below goes on")
-		}
+		synctest.Test(t, func(t *testing.T) {
+			inner := watch.NewFake()
+			watched := newUnmarkedWatch(inner)
+			inner.Add(&example.Pod{})
+			synctest.Wait() // until the event waits for somebody who reads
+			watched.Stop()
+			watched.Stop()
+			if !inner.IsStopped() {
+				t.Error("the watch below goes on")
+			}
+			// A goroutine that is left would be found at the end.
+		})
 	})
 }
