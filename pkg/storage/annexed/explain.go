@@ -94,7 +94,7 @@ func (g *generation) refreshStats(ctx context.Context) {
 	case known == nil:
 	case time.Since(known.at) < statsAge:
 		return
-	case known.EstimatedAverageObjectSizeBytes > 0 && g.indexes.samples() && g.indexes.sample.exact():
+	case known.EstimatedAverageObjectSizeBytes > 0 && g.sampled() && g.indexes.sample.exact():
 		return
 	}
 	stats, err := g.takeStats(ctx)
@@ -113,12 +113,14 @@ func (g *generation) estimate(reading Reading, l *listing) Reading {
 	switch {
 	case reading.Index != "":
 		reading.Scanned = int64(g.indexes.offers(reading.Index, l.read().Predicate, namespace))
-	case namespace != "" && g.indexes.samples():
+	case namespace != "" && g.sampled():
 		reading.Scanned = int64(g.indexes.sample.inScope(namespace))
 	case namespace != "":
 		reading.Scanned = -1
 	}
-	reading.Returned = int64(g.indexes.estimateMatches(l.opts.Predicate, namespace))
+	if reading.Returned = -1; g.sampled() {
+		reading.Returned = int64(g.indexes.estimateMatches(l.opts.Predicate, namespace))
+	}
 	return limited(reading, l.opts.Predicate)
 }
 

@@ -219,12 +219,17 @@ func (g *generation) withStats(reading Reading) Reading {
 	return reading
 }
 
+// sampled reports whether the sample knows the objects. It does not before the first ones are in the cache.
+func (g *generation) sampled() bool {
+	return g.indexes.samples() && (g.cache.Ready() || g.indexes.sample.inScope("") > 0)
+}
+
 // knownTotal is the number of objects in the cache as far as it is known without
 // asking, or -1.
 func (g *generation) knownTotal() int64 {
 	known := g.stats.Load()
 	switch {
-	case g.indexes.samples() && (known == nil || g.indexes.sample.exact()):
+	case g.sampled() && (known == nil || g.indexes.sample.exact()):
 		return int64(g.indexes.sample.inScope(""))
 	case known != nil:
 		return known.ObjectCount

@@ -4,7 +4,9 @@
 package annexed
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -35,5 +37,21 @@ func TestRuleOfTokens(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTotalBeforeTheFirstFill asks for what nobody knows yet: a cache that cannot be filled has no objects, but etcd has.
+func TestTotalBeforeTheFirstFill(t *testing.T) {
+	w := newStack(t, cached, stackOptions{lazy: true})
+	if _, err := w.client.KV.Put(t.Context(), w.prefix+podPrefix+"z/z", "broken"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_ = w.GetList(ctx, podPrefix, everyPod(), newPodList()) // it starts the cache and fails
+	explaining, recorder := WithExplanation(t.Context())
+	_ = w.GetList(explaining, podPrefix, at(everyPod(), "", "", 2), newPodList())
+	if got, _ := recorder.Reading(); got.Total >= 0 {
+		t.Errorf("%d objects are told of a cache that was never filled, want that it is not known", got.Total)
 	}
 }
