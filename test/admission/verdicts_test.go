@@ -152,6 +152,9 @@ func TestPolicies(t *testing.T) {
 		s.until("the mutating policy to be known", http.MethodPost, path+"?dryRun=All", gadget("probe", "blue"), func(a answer) bool {
 			return strings.Contains(a.Body, `"note":"by policy"`) && strings.Contains(a.Body, `"size":3`)
 		})
+		s.until("the policy that warns to be known", http.MethodPost, path+"?dryRun=All", gadget("probe", "amber"), func(a answer) bool {
+			return strings.Contains(a.Body, "amber is nearly red")
+		})
 		writeColors(s)
 		s.as("painter", "create a blue one without rights on pods", http.MethodPost, path, gadget("two", "blue"))
 	})
