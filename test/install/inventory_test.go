@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -49,6 +50,9 @@ func takeInventory(t *testing.T) inventory {
 				continue
 			}
 			found, err := objects.Resource(version.WithResource(resource.Name)).List(testContext(t), metav1.ListOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // the kind has gone since discovery, as that of a definition that is being deleted
+			}
 			if err != nil {
 				t.Fatalf("listing %s: %v", resource.Name, err)
 			}
