@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,8 +31,15 @@ type stillStorage struct {
 func (s stillStorage) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
 
 func (s stillStorage) GetList(_ context.Context, _ string, _ storage.ListOptions, listObj kruntime.Object) error {
-	list := listObj.(*unstructured.UnstructuredList)
-	list.SetResourceVersion("1000000")
+	accessor, err := meta.ListAccessor(listObj)
+	if err != nil {
+		return err
+	}
+	accessor.SetResourceVersion("1000000")
+	list, ok := listObj.(*unstructured.UnstructuredList)
+	if !ok {
+		return nil // of other kinds there are none
+	}
 	list.Items = make([]unstructured.Unstructured, s.objects)
 	for i := range list.Items {
 		list.Items[i] = *benchGadget(i, s.objects/s.perColor)
