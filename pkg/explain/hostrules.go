@@ -134,12 +134,8 @@ func (r hostRules) rule(resource schema.GroupResource, options metainternalversi
 		return annexed.RuleNoCache, annexed.SourceEtcd
 	case options.Watch:
 		return annexed.RuleWatch, r.watchSource()
-	case annexed.ContinuesLatest(options.Continue) && r.snapshots:
-		return annexed.RuleLatest, annexed.SourceCache
-	case annexed.ContinuesLatest(options.Continue):
-		return annexed.RuleLatestFromEtcd, annexed.SourceEtcd
 	case options.Continue != "":
-		return r.snapshot(annexed.RuleContinue, annexed.RuleContinueFromEtcd)
+		return r.furtherPage(options.Continue)
 	case match == metav1.ResourceVersionMatchExact, limited && match == "" && options.ResourceVersion != "":
 		if single { // Cacher.ShouldDelegateExactRV
 			return annexed.RuleExactFromEtcd, annexed.SourceEtcd
@@ -155,6 +151,18 @@ func (r hostRules) rule(resource schema.GroupResource, options metainternalversi
 		return ruleNotOlderThanFromEtcd, annexed.SourceEtcd
 	default:
 		return annexed.RuleNotOlderThan, annexed.SourceCache
+	}
+}
+
+// furtherPage is the rule of a continue token.
+func (r hostRules) furtherPage(token string) (annexed.Rule, annexed.Source) {
+	switch {
+	case !annexed.ContinuesLatest(token):
+		return r.snapshot(annexed.RuleContinue, annexed.RuleContinueFromEtcd)
+	case r.snapshots:
+		return annexed.RuleLatest, annexed.SourceCache
+	default:
+		return annexed.RuleLatestFromEtcd, annexed.SourceEtcd
 	}
 }
 

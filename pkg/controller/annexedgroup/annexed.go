@@ -167,12 +167,15 @@ func strayNames(s *session, c *comparison) string {
 	if s == nil {
 		return ""
 	}
-	names := append(c.gone(), c.changed...)
+	return " (" + firstNames(append(c.gone(), c.changed...)) + ")"
+}
+
+// firstNames lists the first of names in their order, and says how many more there are. It sorts names.
+func firstNames(names []string) string {
 	slices.Sort(names)
-	more := ""
-	if len(names) > maxNamedStrays {
-		more = fmt.Sprintf(" and %d more", len(names)-maxNamedStrays)
-		names = names[:maxNamedStrays]
+	text := strings.Join(names[:min(len(names), maxNamedStrays)], ", ")
+	if more := len(names) - maxNamedStrays; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
 	}
-	return " (" + strings.Join(names, ", ") + more + ")"
+	return text
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,10 +125,5 @@ func namedKinds(prefix string, kinds []schema.GroupResource) string {
 	for _, kind := range kinds {
 		names = append(names, prefix+kind.String())
 	}
-	slices.Sort(names)
-	text := strings.Join(names[:min(len(names), maxNamedStrays)], ", ")
-	if more := len(names) - maxNamedStrays; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return firstNames(names)
 }

@@ -177,13 +177,7 @@ func appendUnborn(refusals []string, plural string, unborn []string) []string {
 	if len(unborn) == 0 {
 		return refusals
 	}
-	slices.Sort(unborn)
-	named := unborn[:min(len(unborn), maxNamedStrays)]
-	text := fmt.Sprintf("%d %s (%s", len(unborn), plural, strings.Join(named, ", "))
-	if more := len(unborn) - len(named); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return append(refusals, text+")")
+	return append(refusals, fmt.Sprintf("%d %s (%s)", len(unborn), plural, firstNames(unborn)))
 }
 
 func newUIDRefusal(refusals []string) error {

@@ -163,9 +163,10 @@ func ruleOf(opts storage.ListOptions, source Source) Rule {
 	switch {
 	case opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
 		return either(RuleExact, RuleExactFromEtcd)
-	case opts.ResourceVersionMatch == "" && ContinuesLatest(opts.Predicate.Continue):
-		return either(RuleLatest, RuleLatestFromEtcd)
 	case opts.ResourceVersionMatch == "" && opts.Predicate.Continue != "":
+		if ContinuesLatest(opts.Predicate.Continue) {
+			return either(RuleLatest, RuleLatestFromEtcd)
+		}
 		return either(RuleContinue, RuleContinueFromEtcd)
 	case opts.ResourceVersionMatch == "" && version == "":
 		return either(RuleLatest, RuleLatestFromEtcd)

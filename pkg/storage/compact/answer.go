@@ -42,17 +42,31 @@ func (a *Answer) LongerThan(n int) bool {
 // WriteItems writes the items as JSON with commas between them.
 func (a *Answer) WriteItems(w io.Writer) error {
 	buffered := bufio.NewWriterSize(w, bufferSize)
-	for i := range a.list.Items {
+	if err := writeItems(buffered, a.list.Items); err != nil {
+		return err
+	}
+	return buffered.Flush()
+}
+
+// buffer is what objects are written to piece by piece.
+type buffer interface {
+	io.Writer
+	io.ByteWriter
+}
+
+// writeItems writes objects as JSON with commas between them.
+func writeItems(w buffer, items []Object) error {
+	for i := range items {
 		if i > 0 {
-			if err := buffered.WriteByte(','); err != nil {
+			if err := w.WriteByte(','); err != nil {
 				return err
 			}
 		}
-		if err := a.list.Items[i].writeTo(buffered); err != nil {
+		if err := items[i].writeTo(w); err != nil {
 			return err
 		}
 	}
-	return buffered.Flush()
+	return nil
 }
 
 // WriteGzip writes the items between two other texts, all of it as one gzip stream. What it has compressed it

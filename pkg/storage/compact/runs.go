@@ -122,14 +122,11 @@ func (r *runs) compress(run []Object) (*chunk, error) {
 		c = &compressor{Compressor: inner}
 	}
 	c.text.Reset()
+	if err := writeItems(&c.text, run); err != nil {
+		return nil, err
+	}
 	members := make([]member, len(run))
 	for i := range run {
-		if i > 0 {
-			c.text.WriteByte(',')
-		}
-		if err := run[i].writeTo(&c.text); err != nil {
-			return nil, err
-		}
 		members[i] = run[i].member()
 	}
 	part, err := c.Compress(c.text.Bytes())
